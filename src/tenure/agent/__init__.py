@@ -1,0 +1,1 @@
+"""Agents under a lease. Has never heard of a driver."""

@@ -1,0 +1,1 @@
+"""The law, pure: values in, values out. Knows no clock, no chance, no I/O and no driver."""
