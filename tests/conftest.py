@@ -1,9 +1,145 @@
-"""What every test may ask for."""
+"""What every test may ask for, and the closing report on the real servers that took part."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
 import pytest
+
+import tenure
+from tenure.testing.servers import (
+    REDIS7,
+    REDIS8,
+    REDIS_KINDS,
+    VALKEY9,
+    Endpoint,
+    RedisServer,
+    ServerKind,
+    ServerMissing,
+    endpoint,
+    server_section,
+    start_server,
+)
+
+EXERCISED = pytest.StashKey[list[str]]()
+
+# Processes that a test starts import the same tree as the test, in a worktree too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(tenure.__path__[0]).parent), os.environ.get("PYTHONPATH")])
+)
+
+
+class StartRedis(Protocol):
+    """The face of the fixture `start_redis`."""
+
+    def __call__(self, kind: ServerKind, /, *, unix: bool = False, **options: str | int) -> RedisServer:
+        """Start a private server; options are lines of its configuration, dashes as underscores."""
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """asyncio, unless a test asks for trio by name."""
     return "asyncio"
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace nobody else writes to, so that tests share a server and never flush it."""
+    return f"t-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def redis7(pytestconfig: pytest.Config) -> Iterator[Endpoint]:
+    yield from _exercised(REDIS7, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def redis8(pytestconfig: pytest.Config) -> Iterator[Endpoint]:
+    yield from _exercised(REDIS8, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def valkey9(pytestconfig: pytest.Config) -> Iterator[Endpoint]:
+    yield from _exercised(VALKEY9, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def redis7_url(redis7: Endpoint) -> str:
+    return redis7.url
+
+
+@pytest.fixture(scope="session")
+def redis8_url(redis8: Endpoint) -> str:
+    return redis8.url
+
+
+@pytest.fixture(scope="session")
+def valkey_url(valkey9: Endpoint) -> str:
+    return valkey9.url
+
+
+@pytest.fixture(params=[kind.name for kind in REDIS_KINDS])
+def redis_url(request: pytest.FixtureRequest) -> str:
+    """The test runs once on each kind of server: redis7, redis8, valkey9."""
+    served: Endpoint = request.getfixturevalue(request.param)
+    return served.url
+
+
+@pytest.fixture
+def start_redis() -> Iterator[StartRedis]:
+    """Start private servers that the test may kill, freeze and restart; they are gone when the test ends."""
+    with ExitStack() as started:
+
+        def start(kind: ServerKind, /, *, unix: bool = False, **options: str | int) -> RedisServer:
+            try:
+                server = start_server(
+                    kind, unix=unix, options={name.replace("_", "-"): value for name, value in options.items()}
+                )
+            except ServerMissing as missing:
+                _skip_or_fail(missing)
+            return started.enter_context(server)
+
+        yield start
+
+
+def _exercised(kind: ServerKind, config: pytest.Config) -> Iterator[Endpoint]:
+    with ExitStack() as serving:
+        try:
+            served = serving.enter_context(endpoint(kind))
+        except ServerMissing as missing:
+            _skip_or_fail(missing)
+        yield served
+        commands = int(server_section(served.url, "stats")["total_commands_processed"])
+        config.stash.setdefault(EXERCISED, []).append(
+            f"{kind.name}: {served.product} {served.version}, {commands} commands, from {served.source}"
+        )
+
+
+def _skip_or_fail(missing: ServerMissing) -> NoReturn:
+    # A run that is meant to prove something may not pass by leaving a server out.
+    if os.environ.get("CI") == "true":
+        pytest.fail(str(missing), pytrace=False)
+    pytest.skip(str(missing))
+
+
+@pytest.hookimpl(trylast=True)  # after the last fixtures are gone
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A pytest-xdist process hands what it used to the one that reports.
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["exercised"] = session.config.stash.get(EXERCISED, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    output = getattr(node, "workeroutput", None) or {}
+    node.config.stash.setdefault(EXERCISED, []).extend(output.get("exercised", []))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.section("real servers")
+    lines = config.stash.get(EXERCISED, None) or ["none was asked for"]
+    for line in sorted(lines):
+        terminalreporter.line(line)
