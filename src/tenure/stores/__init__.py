@@ -1,1 +1,85 @@
-"""The stores: each one small file that decides and applies a change in one atomic step."""
+"""The stores: one guarded write each. `open_store` picks one by URL and loads nothing of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from tenure.core import ids
+from tenure.errors import InvalidUrl, MissingExtra
+from tenure.store import Durability
+
+if TYPE_CHECKING:
+    from tenure.clock import Clock
+    from tenure.store import Store
+
+_MODULES = {
+    "memory": "tenure.stores.memory",
+    "sqlite": "tenure.stores.sqlite",
+    "redis": "tenure.stores.redis",
+    "rediss": "tenure.stores.redis",
+    "valkey": "tenure.stores.redis",
+    "valkeys": "tenure.stores.redis",
+    "unix": "tenure.stores.redis",
+}
+_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, redis://, rediss://, valkey://, unix://"
+
+
+def open_store(
+    url: str,
+    *,
+    namespace: str = "default",
+    durability: Durability | str | None = None,
+    allow: Sequence[str] = (),
+    clock: Clock | None = None,
+) -> Store:
+    """Return the store of a URL without any I/O; `async with` connects and checks.
+
+    The query may name `namespace` and `durability`; what is left of it belongs to the store. `allow` names checks that
+    may fail (StoreUnsafe says which). InvalidUrl, InvalidId or MissingExtra say what to change; none shows a
+    password.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        message = f"the store URL cannot be read; use one of {_KNOWN}"
+        raise InvalidUrl(message) from None
+    module = _MODULES.get(parts.scheme)
+    if module is None:
+        message = f"no store is known for {parts.scheme or 'a URL without a scheme'!r}; use one of {_KNOWN}"
+        raise InvalidUrl(message)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    namespace = ids.namespace(options.pop("namespace", namespace))
+    level = _level(options.pop("durability", durability))
+    bare = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+    try:
+        opened = import_module(module)
+    except ImportError as error:
+        message = f"{parts.scheme} needs the package {error.name!r}; install tenure with the extra that brings it"
+        raise MissingExtra(message) from None
+    store: Store = opened.open_url(
+        bare, namespace=namespace, durability=level, allow=tuple(allow), clock=clock, options=options
+    )
+    return store
+
+
+def _level(value: Durability | str | None) -> Durability | None:
+    if value is None:
+        return None
+    try:
+        return Durability(value)
+    except ValueError:
+        message = f"durability {str(value)[:40]!r} is none of {', '.join(level.value for level in Durability)}"
+        raise InvalidUrl(message) from None
+
+
+def refuse_options(options: dict[str, str], scheme: str, known: Sequence[str] = ()) -> None:
+    """Raise InvalidUrl for an option that the store does not know: a typo must not pass for a setting."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        message = (
+            f"{scheme} URLs take no option {unknown[0]!r}; known are {', '.join(('namespace', 'durability', *known))}"
+        )
+        raise InvalidUrl(message)

@@ -1,0 +1,122 @@
+"""Builders of the changes that carry content: what is written, its digest and its key are settled here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tenure.core import canonical, journal
+from tenure.core.run import NOW, Ask, Commit, Create, Due, Grant, Outcome, Post, Request, Status
+from tenure.errors import NotAllowed
+
+
+def create(
+    *,
+    run: str,
+    kind: str,
+    value: Any,
+    code_version: str = "",
+    due: Due | None = NOW,
+    priority: int = 0,
+    tags: Mapping[str, str] | None = None,
+    parent: str = "",
+) -> Create:
+    """Return the change that queues a run; its key is the id with the digest of kind and input."""
+    start = journal.event(journal.RUN_START, kind=kind, input=value, code_version=code_version, parent=parent)
+    return Create(
+        run=run,
+        kind=kind,
+        input_digest=canonical.digest(canonical.encode(value)),
+        row=journal.row(run, 1, "", journal.body([start], {}), None),
+        code_version=code_version,
+        due=due,
+        priority=priority,
+        tags=dict(tags or {}),
+        parent=parent,
+    )
+
+
+def commit(
+    grant: Grant,
+    seq: int,
+    prev: str,
+    events: Sequence[bytes],
+    /,
+    *,
+    status: Status | None = None,
+    step: bool = False,
+    base: bool = False,
+    failures: int | None = None,
+    consume: Sequence[str] = (),
+    inbox_seq: int | None = None,
+    requests: Mapping[str, Request] | None = None,
+    wants: Sequence[str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    due: Due | None = None,
+    outcome: Outcome | None = None,
+    blobs: Sequence[bytes] = (),
+) -> Commit:
+    """Return the change that appends commit `seq` after the one with digest `prev`; its key is (seq, digest).
+
+    The effects stand in the body, so the digest covers what the commit did as well as what it said.
+    """
+    if status is Status.SUSPENDED and (inbox_seq is None or wants is None):
+        message = "a suspension names what it waits for and how much of the inbox it has read"
+        raise NotAllowed(message, run_id=grant.run)
+    named = {canonical.digest(data): data for data in blobs}
+    effects: dict[str, Any] = {
+        "status": status.value if status is not None else None,
+        "step": step or None,
+        "base": base or None,
+        "failures": failures,
+        "consume": list(consume) or None,
+        "requests": None if requests is None else {k: [r.digest, r.expires_ms] for k, r in requests.items()},
+        "wants": None if wants is None else list(wants),
+        "tags": None if tags is None else dict(tags),
+        "due": None if due is None else [due.ms, due.relative],
+        "outcome": None if outcome is None else [outcome.code, outcome.message, outcome.result, outcome.by],
+        "blobs": sorted(named) or None,
+    }
+    body = journal.body(events, {name: value for name, value in effects.items() if value is not None})
+    return Commit(
+        grant=grant,
+        row=journal.row(grant.run, seq, prev, body, grant),
+        prev=prev,
+        status=status,
+        step=step,
+        base=base,
+        failures=failures,
+        consume=tuple(consume),
+        inbox_seq=inbox_seq,
+        requests=requests,
+        wants=None if wants is None else tuple(wants),
+        tags=tags,
+        due=due,
+        outcome=outcome,
+        blobs=named,
+    )
+
+
+def post(
+    *,
+    run: str,
+    item: str,
+    name: str,
+    ask: Ask,
+    value: Any = None,
+    request: str = "",
+    grace_ms: int | None = None,
+) -> Post:
+    """Return the change that puts an item into a run's inbox; its key is the item id with the digest of all it says."""
+    body = canonical.encode(value, limit=canonical.MAX_EVENT_BYTES)
+    said = canonical.encode([ask.value, name, request, grace_ms]) + b"\n" + body
+    return Post(
+        run=run,
+        item=item,
+        name=name,
+        ask=ask,
+        digest=canonical.digest(said),
+        body=body,
+        request=request,
+        grace_ms=grace_ms,
+    )

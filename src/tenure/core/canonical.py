@@ -1,0 +1,132 @@
+"""The canonical form of content: what is hashed is what is stored, byte for byte.
+
+UTF-8, no spaces, keys sorted by code point, integers verbatim. Content is data only; nothing is revived on the
+way back. What has no place in it is refused before anything is written, alike on every store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from typing import Any
+
+from tenure.errors import InvalidContent
+
+MAX_DEPTH = 64
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+MAX_COMMIT_BYTES = 8 * 1024 * 1024
+# CPython refuses to turn longer decimal strings into integers, so a longer one could be written and never read.
+MAX_INT_DIGITS = 4000
+_INT_LIMIT = 10**MAX_INT_DIGITS
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES) -> bytes:
+    """Return the canonical bytes of a JSON value; InvalidContent names the JSON path of what cannot be stored."""
+    _refuse_foreign(value, "$", 1)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        message = "a string holds a lone surrogate; encode binary text (base64) before it is stored"
+        raise InvalidContent(message, path=_surrogate_path(value, "$")) from None
+    if len(data) > limit:
+        message = f"content of {len(data)} bytes is over the limit of {limit}; store it elsewhere and keep a reference"
+        raise InvalidContent(message, path="$", size=len(data), limit=limit)
+    return data
+
+
+def decode(data: bytes, /) -> Any:
+    """Return the value of JSON bytes; duplicate keys, NaN, infinities and deep nesting raise InvalidContent."""
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        _refuse_depth(data)
+    try:
+        return json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        message = f"not JSON text ({type(error).__name__}); pass valid UTF-8 JSON"
+        raise InvalidContent(message, path="$") from None
+
+
+def digest(data: bytes, /) -> str:
+    """Return the SHA-256 of bytes in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _refuse_foreign(value: Any, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH + 1:
+        message = f"content is nested deeper than {MAX_DEPTH}; flatten it"
+        raise InvalidContent(message, path=path)
+    if value is None or isinstance(value, str | bool):
+        return
+    if isinstance(value, int):
+        if not -_INT_LIMIT < value < _INT_LIMIT:
+            message = f"an integer has more than {MAX_INT_DIGITS} digits; store it as text"
+            raise InvalidContent(message, path=path)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            message = f"{value} has no place in JSON; store null or text instead"
+            raise InvalidContent(message, path=path)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                message = f"a key of type {type(key).__name__} is not text; use str keys"
+                raise InvalidContent(message, path=path)
+            _refuse_foreign(item, f"{path}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_foreign(item, f"{path}[{index}]", depth + 1)
+    else:
+        message = f"a value of type {type(value).__name__} cannot be stored; return JSON types or annotate the type"
+        raise InvalidContent(message, path=path)
+
+
+def _surrogate_path(value: Any, path: str) -> str:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not _encodable(key):
+                return path
+            if (found := _surrogate_path(item, f"{path}.{key}")) != "":
+                return found
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            if (found := _surrogate_path(item, f"{path}[{index}]")) != "":
+                return found
+    elif isinstance(value, str) and not _encodable(value):
+        return path
+    return ""
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse_depth(data: bytes) -> None:
+    depth = 0
+    for match in _BRACKETS.finditer(data):
+        mark = match.group()
+        if mark in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                message = f"content is nested deeper than {MAX_DEPTH}; flatten it"
+                raise InvalidContent(message, path="$")
+        elif mark in b"]}":
+            depth -= 1
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        message = "an object has the same key twice; two readers could disagree about it"
+        raise InvalidContent(message, path="$")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    message = f"{name} has no place in JSON; store null or text instead"
+    raise InvalidContent(message, path="$")

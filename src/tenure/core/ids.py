@@ -1,0 +1,54 @@
+"""The alphabets of ids: strict, so that every store, key, file name and cluster slot takes them as they are."""
+
+from __future__ import annotations
+
+import re
+
+from tenure.errors import InvalidId
+
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
+_LABEL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}\Z")
+
+
+def run_id(value: object, /) -> str:
+    """Return the one canonical spelling of a run id (UUIDs in lower case); InvalidId for anything else."""
+    if type(value).__name__ == "UUID":
+        value = str(value)
+    if isinstance(value, str) and _RUN.match(value):
+        return value.lower() if _UUID.match(value) else value
+    message = (
+        f"run id {_shown(value)} is not of the form [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}; ids that begin with _ are "
+        "reserved; choose another id or leave it out"
+    )
+    raise InvalidId(message)
+
+
+def kind_name(value: object, /) -> str:
+    """Return a kind's name; InvalidId if it is not one."""
+    if isinstance(value, str) and _KIND.match(value):
+        return value
+    message = f"kind name {_shown(value)} is not of the form [A-Za-z0-9][A-Za-z0-9._-]{{0,63}}; rename the kind"
+    raise InvalidId(message)
+
+
+def namespace(value: object, /) -> str:
+    """Return a namespace; InvalidId if it is not one."""
+    if isinstance(value, str) and _NAMESPACE.match(value):
+        return value
+    message = f"namespace {_shown(value)} is not of the form [a-z0-9][a-z0-9._-]{{0,63}}; choose another"
+    raise InvalidId(message)
+
+
+def label(value: object, what: str, /) -> str:
+    """Return a label for people (owner, signal, item, tag): 1 to 200 characters without control characters."""
+    if isinstance(value, str) and _LABEL.match(value):
+        return value
+    message = f"{what} {_shown(value)} must be 1 to 200 characters without control characters; choose another"
+    raise InvalidId(message)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:80]

@@ -1,0 +1,174 @@
+"""The journal: events and the rows that carry them, what they fold to, and the proof that nobody edited them.
+
+A commit is one row; its body is the canonical bytes of `{effects, events}`. An event is a JSON object with a `type`
+and a `scope` (empty for a plain run); its address is `seq.index`. The journal is the checkpoint: there is no other
+snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenure.core import canonical
+from tenure.core.run import Grant, Row, Run
+from tenure.errors import CorruptRecord, InvalidContent
+
+Event = Mapping[str, Any]
+
+RUN_START = "run/start"
+ATTEMPT_START = "attempt/start"
+CHECKPOINT = "checkpoint"
+RECORD = "record"
+CALL_STARTED = "call/started"
+CONSUMED = "inbox/consumed"
+REQUEST_OPENED = "request/opened"
+REQUEST_WITHDRAWN = "request/withdrawn"
+CONTEXT_REPLACE = "context/replace"
+RUN_END = "run/end"
+
+
+def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
+    """Return the canonical bytes of one event; InvalidContent if it cannot be stored."""
+    return canonical.encode({"type": type_, "scope": scope, **content}, limit=canonical.MAX_EVENT_BYTES)
+
+
+def body(events: Sequence[bytes], effects: Mapping[str, Any], /) -> bytes:
+    """Return the body of a commit; events are canonical already, and so is what is put around them."""
+    head = b'{"effects":' + canonical.encode(dict(effects)) + b',"events":['
+    data = head + b",".join(events) + b"]}"
+    if len(data) > canonical.MAX_COMMIT_BYTES:
+        message = (
+            f"a commit of {len(data)} bytes is over the limit of {canonical.MAX_COMMIT_BYTES}; "
+            "checkpoint more often or keep a reference"
+        )
+        raise InvalidContent(message, size=len(data), limit=canonical.MAX_COMMIT_BYTES)
+    return data
+
+
+def row(run_id: str, seq: int, prev: str, data: bytes, grant: Grant | None, /) -> Row:
+    """Return the row of a commit, chained to the one before by its digest; commit 1 has no grant."""
+    token, mark = (grant.token, grant.mark) if grant is not None else (0, "")
+    return Row(seq=seq, token=token, grant=mark, digest=chain(run_id, seq, token, mark, prev, data), body=data)
+
+
+def chain(run_id: str, seq: int, token: int, mark: str, prev: str, data: bytes) -> str:  # noqa: PLR0917 - hot path
+    """Return the digest of a row, which covers its predecessor's."""
+    head = f"tenure1\n{run_id}\n{seq}\n{token}\n{mark}\n{prev}\n".encode()
+    return hashlib.sha256(head + data).hexdigest()
+
+
+def events_of(found: Row, /) -> list[dict[str, Any]]:
+    """Return the events of a row; CorruptRecord if the body is not what a commit writes."""
+    try:
+        content = canonical.decode(found.body)
+        events = content["events"]
+    except (InvalidContent, KeyError, TypeError):
+        message = f"commit {found.seq} cannot be read; `tenure show --raw` prints its bytes"
+        raise CorruptRecord(message) from None
+    if not isinstance(events, list) or not all(isinstance(e, dict) and isinstance(e.get("type"), str) for e in events):
+        message = f"commit {found.seq} holds something else than events; `tenure show --raw` prints its bytes"
+        raise CorruptRecord(message)
+    return events
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """What a journal folds to for handlers and own loops; agents fold their own events beside it.
+
+    `records` and `started` go by (scope, name): identity is the name, never the order.
+    """
+
+    input: Any = None
+    last: Any = None
+    checkpoints: int = 0
+    attempts: int = 0
+    records: dict[tuple[str, str], Event] = field(default_factory=dict)
+    started: set[tuple[str, str]] = field(default_factory=set)
+    consumed: dict[str, Event] = field(default_factory=dict)
+
+    def add(self, found: Event, /) -> None:
+        """Take in the next event; types of other readers are passed over."""
+        match found["type"]:
+            case "run/start":
+                self.input = found.get("input")
+            case "attempt/start":
+                self.attempts += 1
+            case "checkpoint":
+                self.last = found.get("value")
+                self.checkpoints += 1
+            case "record":
+                self.records[_name(found)] = found
+            case "call/started":
+                self.started.update((found.get("scope", ""), name) for name in found.get("names", ()))
+            case "inbox/consumed":
+                self.consumed[str(found.get("item"))] = found
+            case _:
+                pass
+
+    @property
+    def in_doubt(self) -> set[tuple[str, str]]:
+        """Return the calls that were started and have no record."""
+        return self.started - self.records.keys()
+
+
+def _name(found: Event) -> tuple[str, str]:
+    return found.get("scope", ""), str(found.get("name"))
+
+
+def fold(rows: Iterable[Row], state: State | None = None, /) -> State:
+    """Return the state after the rows, which must be in order; the state given is continued in place."""
+    state = State() if state is None else state
+    for found in rows:
+        for one in events_of(found):
+            state.add(one)
+    return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that the chain cannot explain: a stable code and the commit at which it shows."""
+
+    code: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The outcome of verifying one journal; ok means no findings."""
+
+    run: str
+    commits: int
+    events: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether every row is where and what the chain says."""
+        return not self.findings
+
+
+def verify_run(run: Run, rows: Iterable[Row], /) -> Verification:
+    """Check a whole journal against its record: edits, drops, swaps, insertions and a cut tail each show."""
+    findings: list[Finding] = []
+    prev, seq, token, commits, events = "", 0, 0, 0, 0
+    for found in rows:
+        commits += 1
+        seq += 1
+        if found.seq != seq:
+            findings.append(Finding(code="SEQUENCE", seq=found.seq))
+            seq = found.seq
+        if found.digest != chain(run.id, found.seq, found.token, found.grant, prev, found.body):
+            findings.append(Finding(code="DIGEST", seq=found.seq))
+        if found.token < token:
+            findings.append(Finding(code="TOKEN_ORDER", seq=found.seq))
+        try:
+            events += len(events_of(found))
+        except CorruptRecord:
+            findings.append(Finding(code="CONTENT", seq=found.seq))
+        prev, token = found.digest, found.token
+    if (seq, prev) != (run.last_seq, run.head):
+        findings.append(Finding(code="HEAD", seq=run.last_seq))
+    return Verification(run=run.id, commits=commits, events=events, findings=tuple(findings))

@@ -1,0 +1,434 @@
+"""The values of the guarded write: the run record, the grant, the changes that can be asked for, and the answer.
+
+Milliseconds are integers of the store's clock; tokens and `now_us` are microseconds. Nothing here decides anything:
+the law is in `rules.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+SCHEMA = 1
+"""The schema of records and rows that this version writes; a newer one is refused by name."""
+
+GRANT_LOG_LENGTH = 32
+LEADER_ID = "_leader"
+
+
+class Status(StrEnum):
+    """Where a run stands; `rules.NEXT` says what may follow."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    QUARANTINED = "quarantined"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Verdict(StrEnum):
+    """What the store decided about a change."""
+
+    LANDED = "landed"
+    ALREADY = "already"
+    REFUSED = "refused"
+    HISTORY = "history"
+
+
+class Why(StrEnum):
+    """The first rule that a refused change broke."""
+
+    ABSENT = "absent"
+    CONFLICT = "conflict"
+    CLOSED = "closed"
+    QUARANTINED = "quarantined"
+    SUSPENDED = "suspended"
+    STATUS = "status"
+    LOST = "lost"
+    EXPIRED = "expired"
+    HELD = "held"
+    NOT_DUE = "not_due"
+    GRACE = "grace"
+    HISTORY = "history"
+    MOVED = "moved"
+    DECLINED = "declined"
+    CROWDED = "crowded"
+    TTL = "ttl"
+    SEQUENCE = "sequence"
+    INBOX = "inbox"
+    REQUEST_CLOSED = "request_closed"
+    STALE = "stale"
+    HISTORY_LOST = "history_lost"
+    CORRUPT = "corrupt"
+    STAGED = "staged"
+
+
+class How(StrEnum):
+    """The ways in which `end` ends a grant."""
+
+    CANCEL = "cancel"
+    EVICT = "evict"
+    FORFEIT = "forfeit"
+    YIELD = "yield"
+    QUARANTINE = "quarantine"
+    RELEASE = "release"
+
+
+class Ask(StrEnum):
+    """What a posted item says."""
+
+    DECIDE = "decide"
+    REVOKE = "revoke"
+    SIGNAL = "signal"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """The right to write one run: what every commit and renewal carries and the store compares."""
+
+    run: str
+    token: int
+    nonce: str = field(repr=False)
+    epoch: str
+    ttl_ms: int
+    owner: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Return what a row keeps of the grant: the first 16 hex digits of the SHA-256 of the nonce."""
+        return grant_mark(self.nonce)
+
+
+def grant_mark(nonce: str) -> str:
+    """Return the first 16 hex digits of the SHA-256 of a nonce; empty for no nonce."""
+    return hashlib.sha256(nonce.encode()).hexdigest()[:16] if nonce else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An open question of a run; `expires_ms` None never expires."""
+
+    digest: str
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended: `result` is the digest of the result's blob, `code` and `message` say what went wrong."""
+
+    code: str = ""
+    message: str = ""
+    result: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantLine:
+    """One line of the grant log; `ended` is empty while the grant is the current one."""
+
+    ordinal: int
+    token: int
+    owner: str
+    from_ms: int
+    until_ms: int = 0
+    ended: str = ""
+    step: int = 0
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One commit of the journal; `at_ms` is the store's and stands outside the digest, 0 until it is written."""
+
+    seq: int
+    token: int
+    grant: str
+    digest: str
+    body: bytes
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One inbox item; a consumed one keeps its id, name, ask and digest, and its body is empty."""
+
+    seq: int
+    id: str
+    name: str
+    ask: Ask
+    digest: str
+    body: bytes
+    at_ms: int
+    consumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The record of one run; payloads live in the journal, the inbox and blobs."""
+
+    id: str
+    kind: str
+    schema: int = SCHEMA
+    code_version: str = ""
+    status: Status = Status.QUEUED
+    version: int = 1
+    attempt: int = 1
+    crashes: int = 0
+    failures: int = 0
+    token: int = 0
+    nonce: str = field(default="", repr=False)
+    epoch: str = ""
+    owner: str = ""
+    granted_ttl_ms: int = 0
+    lease_until_ms: int = 0
+    step: int = 0
+    last_seq: int = 0
+    head: str = ""
+    base_seq: int = 0
+    inbox_seq: int = 0
+    requests: Mapping[str, Request] = field(default_factory=dict)
+    wants: tuple[str, ...] = ()
+    parent: str = ""
+    cancel_by_ms: int | None = None
+    due_ms: int | None = None
+    priority: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    input_digest: str = ""
+    outcome: Outcome | None = None
+    touch: int = 0
+    created_ms: int = 0
+    updated_ms: int = 0
+    grants: tuple[GrantLine, ...] = ()
+
+    @property
+    def ordinal(self) -> int:
+        """Return the number of the latest grant, which people are shown as #n; 0 before the first."""
+        return self.grants[-1].ordinal if self.grants else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """When a run may be claimed: an instant of the store's clock, or a time from the deciding step on."""
+
+    ms: int = 0
+    relative: bool = True
+
+    def at(self, now_ms: int) -> int:
+        """Return the instant, given the store's now."""
+        return now_ms + self.ms if self.relative else self.ms
+
+
+NOW = Due()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Queue a new run; `row` is commit 1 (none for our own ids), `due` None waits for a post."""
+
+    run: str
+    kind: str
+    input_digest: str
+    row: Row | None
+    code_version: str = ""
+    schema: int = SCHEMA
+    due: Due | None = NOW
+    priority: int = 0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    parent: str = ""
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Take the lease of a run that is due; None in `token`, `kinds` or `code_versions` asks for no such match.
+
+    `alone` offers an empty process; `blame` counts a takeover as a crash; `max_crashes` 0 never quarantines.
+    """
+
+    run: str
+    nonce: str = field(repr=False)
+    owner: str
+    ttl_ms: int
+    token: int | None = None
+    kinds: tuple[str, ...] | None = None
+    code_versions: tuple[str, ...] | None = None
+    code_version: str = ""
+    schema: int = SCHEMA
+    alone: bool = True
+    blame: bool = True
+    max_crashes: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renew:
+    """Extend a live lease to now + the grant's ttl."""
+
+    grant: Grant
+
+    @property
+    def run(self) -> str:
+        """Return the id of the run."""
+        return self.grant.run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Append one row under the grant, with everything that becomes true with it.
+
+    `status` None stays running (and extends the lease); anything else ends the lease in the same step. None in
+    `requests`, `wants`, `tags`, `failures` leaves the record's as they are. `inbox_seq` is what the holder has read:
+    a suspension and a commit that consumes a decision carry it.
+    """
+
+    grant: Grant
+    row: Row
+    prev: str
+    status: Status | None = None
+    step: bool = False
+    base: bool = False
+    failures: int | None = None
+    consume: tuple[str, ...] = ()
+    inbox_seq: int | None = None
+    requests: Mapping[str, Request] | None = None
+    wants: tuple[str, ...] | None = None
+    tags: Mapping[str, str] | None = None
+    due: Due | None = None
+    outcome: Outcome | None = None
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def run(self) -> str:
+        """Return the id of the run."""
+        return self.grant.run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reattach:
+    """Continue a live grant of a former store history under a new nonce.
+
+    (`seq`, `head`) is what the holder was last told; `flying` is the digest of its one commit in flight, or empty.
+    """
+
+    grant: Grant
+    nonce: str = field(repr=False)
+    seq: int
+    head: str
+    flying: str = ""
+
+    @property
+    def run(self) -> str:
+        """Return the id of the run."""
+        return self.grant.run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """Say something to a run without a grant; for a decision or revocation `name` is the request's id.
+
+    `request` is the digest of the content that was decided on; `grace_ms` is the time left to a cancelled run.
+    """
+
+    run: str
+    item: str
+    name: str
+    ask: Ask
+    digest: str
+    body: bytes
+    request: str = ""
+    grace_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """End the grant of a run from outside; `token` is the one seen, `nonce` that of the grant (forfeit, yield, ...)."""
+
+    run: str
+    how: How
+    token: int = 0
+    nonce: str = field(default="", repr=False)
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Remove every trace of a run whose status is terminal; its token raises the store's floor."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Cut a lease that a clock set back has stretched, and put the index entry where the record says.
+
+    `stray` is an entry of the due index as found, which is removed if it is not the record's own.
+    """
+
+    run: str
+    stray: str = ""
+
+
+Change = Create | Claim | Renew | Commit | Reattach | Post | End | Delete | Repair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the store knows in the deciding step, beside the run.
+
+    `lossy`: after a history change an acknowledged grant may be missing, so strangers wait. `boot`: the prefix that
+    epochs of this boot have, where another boot means that every former holder is dead; empty where it does not.
+    """
+
+    now_us: int
+    epoch: str = ""
+    since_ms: int = 0
+    lossy: bool = False
+    max_ttl_ms: int = 0
+    floor: int = 0
+    boot: str = ""
+
+    @property
+    def now_ms(self) -> int:
+        """Return the store's now in milliseconds."""
+        return self.now_us // 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the store holds in the deciding step of the things that a change names.
+
+    `row`: the digest of the row at the change's seq, or empty. `item`: the inbox item of the change's item id.
+    `due`: the index entry, None if there is none.
+    """
+
+    run: Run | None = None
+    row: str = ""
+    item: Item | None = None
+    due: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The store's word on one change: the run after it, or as found in the deciding step.
+
+    `left_ms` is what is left at `now_us` of the grant that the request names; 0 if the record no longer holds it.
+    A store may leave `run` None on a landed commit or renewal: the holder knows the run and computes it.
+    """
+
+    verdict: Verdict
+    now_us: int
+    run: Run | None = None
+    why: Why | None = None
+    left_ms: int = 0
+    item: Item | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Return whether what was asked for is so: landed now, or already."""
+        return self.verdict in (Verdict.LANDED, Verdict.ALREADY)

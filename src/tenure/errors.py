@@ -1,0 +1,267 @@
+"""Every error that tenure raises, by what the caller does next; each has a stable code, and none carries a payload."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from tenure.core.run import Run
+
+
+class Code(StrEnum):
+    """The stable name of an error: logs, exit codes and other languages go by it."""
+
+    LEASE_LOST = "LEASE_LOST"
+    HISTORY_LOST = "HISTORY_LOST"
+    LEASE_HELD = "LEASE_HELD"
+    RUN_SUSPENDED = "RUN_SUSPENDED"
+    RUN_CLOSED = "RUN_CLOSED"
+    RUN_QUARANTINED = "RUN_QUARANTINED"
+    RUN_NOT_FOUND = "RUN_NOT_FOUND"
+    RUN_CONFLICT = "RUN_CONFLICT"
+    RUN_DECLINED = "RUN_DECLINED"
+    RUN_FAILED = "RUN_FAILED"
+    RUN_CANCELLED = "RUN_CANCELLED"
+    STEP_FAILED = "STEP_FAILED"
+    REPLAY_DRIFT = "REPLAY_DRIFT"
+    CANCEL_REQUESTED = "CANCEL_REQUESTED"
+    REQUEST_CLOSED = "REQUEST_CLOSED"
+    STALE_DECISION = "STALE_DECISION"
+    NOT_ALLOWED = "NOT_ALLOWED"
+    INVALID_URL = "INVALID_URL"
+    MISSING_EXTRA = "MISSING_EXTRA"
+    UNKNOWN_KIND = "UNKNOWN_KIND"
+    INVALID_CONTENT = "INVALID_CONTENT"
+    INVALID_ID = "INVALID_ID"
+    CORRUPT_RECORD = "CORRUPT_RECORD"
+    STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
+    STORE_UNSAFE = "STORE_UNSAFE"
+    STORE_TOO_NEW = "STORE_TOO_NEW"
+    DRAINING = "DRAINING"
+    OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+
+
+class TenureError(Exception):
+    """Base of all errors of this package; `run` is the run as found in the deciding step, where there is one."""
+
+    code: ClassVar[Code]
+
+    def __init__(self, message: str, *, run: Run | None = None, run_id: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.run = run
+        self.run_id = run.id if run is not None else run_id
+
+    def __str__(self) -> str:
+        """Return the code and the sentence that says what to do next."""
+        return f"{self.code}: {self.message}"
+
+
+class LeaseLost(TenureError):
+    """Stop: this holder may not write any more; reason is taken_over, expired, cancelled, stalled or evicted."""
+
+    code = Code.LEASE_LOST
+
+    def __init__(self, message: str, *, reason: str, run: Run | None = None, run_id: str | None = None) -> None:
+        super().__init__(message, run=run, run_id=run_id)
+        self.reason = reason
+
+
+class HistoryLost(TenureError):
+    """Stop: the store lost what it had acknowledged to this holder."""
+
+    code = Code.HISTORY_LOST
+
+
+class LeaseHeld(TenureError):
+    """Go elsewhere: somebody holds the run for `remaining_ms`; an empty owner means that it is not yet due."""
+
+    code = Code.LEASE_HELD
+
+    def __init__(self, message: str, *, owner: str, remaining_ms: int, run: Run | None = None) -> None:
+        super().__init__(message, run=run)
+        self.owner = owner
+        self.remaining_ms = remaining_ms
+
+
+class RunSuspended(TenureError):
+    """Ask a human, or wait: the run waits for a decision, a signal or a time."""
+
+    code = Code.RUN_SUSPENDED
+
+
+class RunClosed(TenureError):
+    """Nothing to do: the run has a terminal status, which is final."""
+
+    code = Code.RUN_CLOSED
+
+
+class RunQuarantined(TenureError):
+    """The run killed its workers too often, or its data is corrupt; an operator releases or cancels it."""
+
+    code = Code.RUN_QUARANTINED
+
+
+class RunNotFound(TenureError):
+    """No run of this id is in the store and namespace that were asked."""
+
+    code = Code.RUN_NOT_FOUND
+
+
+class RunConflict(TenureError):
+    """The id, item or key is taken by other content; nothing was written."""
+
+    code = Code.RUN_CONFLICT
+
+
+class RunDeclined(TenureError):
+    """Another worker can: this one has not the kind, schema, version, shape or empty process that the run needs."""
+
+    code = Code.RUN_DECLINED
+
+
+class RunFailed(TenureError):
+    """Raised to who awaits the result of a run that failed; `failure` is its recorded code, `detail` its message."""
+
+    code = Code.RUN_FAILED
+
+    def __init__(self, message: str, *, failure: str, detail: str = "", run: Run | None = None) -> None:
+        super().__init__(message, run=run)
+        self.failure = failure
+        self.detail = detail
+
+
+class RunCancelled(TenureError):
+    """Raised to who awaits the result of a run that was cancelled."""
+
+    code = Code.RUN_CANCELLED
+
+
+class StepFailed(TenureError):
+    """A step failed for good; the same error is raised on the first run and on every replay."""
+
+    code = Code.STEP_FAILED
+
+    def __init__(self, message: str, *, key: str, type_name: str, detail: str, run_id: str | None = None) -> None:
+        super().__init__(message, run_id=run_id)
+        self.key = key
+        self.type_name = type_name
+        self.detail = detail
+
+
+class ReplayDrift(TenureError):
+    """A recorded step was asked for with another guard value than the one it was recorded under."""
+
+    code = Code.REPLAY_DRIFT
+
+    def __init__(self, message: str, *, key: str, run_id: str | None = None) -> None:
+        super().__init__(message, run_id=run_id)
+        self.key = key
+
+
+class CancelRequested(TenureError):
+    """Clean up now: the run was asked to end, and its time of grace is running."""
+
+    code = Code.CANCEL_REQUESTED
+
+
+class RequestClosed(TenureError):
+    """The request is not open (any more): decided, consumed, withdrawn, expired or never made."""
+
+    code = Code.REQUEST_CLOSED
+
+
+class StaleDecision(RequestClosed):
+    """The decision was made on other content than the request now shows."""
+
+    code = Code.STALE_DECISION
+
+
+class NotAllowed(TenureError):
+    """Fix the program: the call breaks a rule that no state of the store can make right."""
+
+    code = Code.NOT_ALLOWED
+
+
+class InvalidUrl(NotAllowed):
+    """The store URL is not one that `open_store` knows."""
+
+    code = Code.INVALID_URL
+
+
+class MissingExtra(NotAllowed):
+    """An optional dependency is not installed; the message names the extra."""
+
+    code = Code.MISSING_EXTRA
+
+
+class UnknownKind(NotAllowed):
+    """The app has no kind of this name."""
+
+    code = Code.UNKNOWN_KIND
+
+
+class InvalidContent(TenureError):
+    """A value cannot be stored; `path` is the JSON path of the offending part."""
+
+    code = Code.INVALID_CONTENT
+
+    def __init__(self, message: str, *, path: str = "$", size: int | None = None, limit: int | None = None) -> None:
+        super().__init__(f"{message} (at {path})")
+        self.path = path
+        self.size = size
+        self.limit = limit
+
+
+class InvalidId(TenureError):
+    """A run id, kind or namespace has characters or a length that no store takes."""
+
+    code = Code.INVALID_ID
+
+
+class CorruptRecord(TenureError):
+    """What the store holds of this run cannot be read; the run is set aside and its raw bytes stay."""
+
+    code = Code.CORRUPT_RECORD
+
+
+class StoreUnavailable(TenureError):
+    """Try again: the store could not be reached or did not answer in time, and nothing was sent twice."""
+
+    code = Code.STORE_UNAVAILABLE
+
+
+class StoreUnsafe(TenureError):
+    """Fix the deployment: the store is set so that it would lose or tear what it acknowledges."""
+
+    code = Code.STORE_UNSAFE
+
+
+class StoreTooNew(StoreUnsafe):
+    """Fix the deployment: the store or record was written by a newer version than this one can read."""
+
+    code = Code.STORE_TOO_NEW
+
+
+class Draining(TenureError):
+    """This worker is shutting down and takes no more runs."""
+
+    code = Code.DRAINING
+
+
+class OutcomeUnknown(TenureError):
+    """The request may or may not have landed: send the same request again, or look."""
+
+    code = Code.OUTCOME_UNKNOWN
+
+
+def by_code(code: str) -> type[TenureError]:
+    """Return the error class of a code."""
+    pending: list[type[TenureError]] = list(TenureError.__subclasses__())
+    while pending:
+        found = pending.pop()
+        if found.code == code:
+            return found
+        pending.extend(found.__subclasses__())
+    raise KeyError(code)

@@ -1,0 +1,209 @@
+"""The port: what a store must offer. One guarded write, reads that decide nothing, and hints that may be lost.
+
+A store decides each change and applies it in one atomic step by the rules of `core/rules.py`; everything else here is
+reading. Who implements it runs the contract of `tenure.testing` against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, Self
+
+from tenure.core.run import Answer, Change, Facts, Item, Row, Run, Status
+from tenure.errors import TenureError
+
+
+class Durability(StrEnum):
+    """What an acknowledged change survives: nothing; process death; power loss; failover; both."""
+
+    MEMORY = "memory"
+    LOCAL = "local"
+    DISK = "disk"
+    REPLICATED = "replicated"
+    REPLICATED_DISK = "replicated-disk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A run that may be due; the claim carries `token` as it was found here, and decides."""
+
+    run: str
+    kind: str
+    due_ms: int
+    token: int
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which runs to find; empty fields do not narrow. `tags` filter what the others find."""
+
+    status: tuple[Status, ...] = ()
+    kind: str = ""
+    owner: str = ""
+    wants: str = ""
+    parent: str = ""
+    created_from_ms: int = 0
+    created_until_ms: int | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+ALL = Where()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of runs, newest first; `cursor` None ends the listing. `corrupt`: ids whose record cannot be read."""
+
+    runs: tuple[Run, ...]
+    cursor: str | None = None
+    corrupt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A worker's own row: a hint for people, expiring, by which nothing decides."""
+
+    name: str
+    host: str
+    pid: int
+    kinds: tuple[str, ...]
+    version: str = ""
+    slots: int = 0
+    busy: int = 0
+    lag_ms: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """One refused write, as told by who was refused; the list is bounded and best effort."""
+
+    run: str
+    owner: str
+    token: int
+    what: str
+    why: str
+    current_token: int = 0
+    at_ms: int = 0
+
+
+class Store(Protocol):
+    """A run store. `async with` connects and checks; a store opened before a fork refuses to work in the child.
+
+    Every method raises StoreUnavailable when the store cannot be reached, StoreUnsafe when it may not be used. Reads of
+    content that cannot be decoded raise CorruptRecord. All methods are cancellation points; a cancelled change may have
+    landed, and the same request again tells.
+    """
+
+    @property
+    def url(self) -> str:
+        """Return the URL without its password."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace."""
+        ...
+
+    @property
+    def level(self) -> Durability:
+        """Return the durability level that acknowledgements have."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Connect and check."""
+        ...
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close what was opened."""
+        ...
+
+    def beside(self) -> Store:
+        """Return another, unopened store object for the same data with connections of its own (heartbeats use one)."""
+        ...
+
+    async def commit(self, change: Change, /) -> Answer:
+        """Decide one change and apply it in the same atomic step; OutcomeUnknown if the level was not reached."""
+        ...
+
+    async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
+        """Decide each change alone, in one round trip where the store can; answers stand in the order asked.
+
+        An entry is an exception where that change alone has no answer.
+        """
+        ...
+
+    async def raise_ttl(self, ttl_ms: int, /) -> None:
+        """Make the store's `max_ttl_ms` at least this; a claim with a longer ttl is refused."""
+        ...
+
+    async def facts(self) -> Facts:
+        """Return what the store knows now."""
+        ...
+
+    async def load(self, run_id: str, /) -> Run | None:
+        """Return the record, None if there is none."""
+        ...
+
+    async def raw(self, run_id: str, /) -> dict[str, str]:
+        """Return the record's stored fields unread, empty if there is none: for people who look at damage."""
+        ...
+
+    async def tail(self, run_id: str, /, *, after: int = 0, limit: int = 100) -> list[Row]:
+        """Return up to `limit` rows with seq > `after`, in order."""
+        ...
+
+    async def inbox(self, run_id: str, /, *, after: int = 0) -> list[Item]:
+        """Return the inbox items with seq > `after`, in order, consumed ones included."""
+        ...
+
+    async def blob(self, run_id: str, digest: str, /) -> bytes | None:
+        """Return a blob of the run."""
+        ...
+
+    async def due(self, kinds: Sequence[str], /, *, limit: int = 100) -> list[Hint]:
+        """Return runs of these kinds that the index says are due by the store's clock, the longest due first."""
+        ...
+
+    async def next_due_ms(self, kinds: Sequence[str], /) -> int | None:
+        """Return the earliest instant in the due index of these kinds, past or to come; None if it is empty."""
+        ...
+
+    async def kinds(self) -> list[str]:
+        """Return every kind that has an entry in the due index."""
+        ...
+
+    async def entries(self, kind: str, /, *, cursor: str = "", limit: int = 1000) -> tuple[list[tuple[str, str]], str]:
+        """Return a page of (run id, raw index entry) of a kind's due index, and the next cursor ('' at the end)."""
+        ...
+
+    async def find(self, where: Where = ALL, /, *, cursor: str | None = None, limit: int = 100) -> Page:
+        """Return runs, newest first; runs with ids of our own are left out."""
+        ...
+
+    async def beat(self, row: Beat, /, *, ttl_ms: int) -> None:
+        """Write a worker's row; best effort."""
+        ...
+
+    async def beats(self) -> list[Beat]:
+        """Return the rows of workers seen lately."""
+        ...
+
+    async def tell_refused(self, line: Refused, /) -> None:
+        """Add to the bounded list of refused writes; best effort."""
+        ...
+
+    async def refused(self, *, limit: int = 100) -> list[Refused]:
+        """Return the latest refused writes, newest first."""
+        ...
+
+    async def wake(self, topic: str, /) -> None:
+        """Wake who waits for the topic; best effort."""
+        ...
+
+    async def woken(self, topics: Sequence[str], /, *, timeout: float) -> bool:
+        """Wait until one of the topics is woken or `timeout` seconds pass; True if woken. May wake for nothing."""
+        ...

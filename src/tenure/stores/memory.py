@@ -1,0 +1,391 @@
+"""The store of one process: the pure rules over dictionaries, under a thread lock because heartbeats run in a thread.
+
+`memory://` is private to the object that opened it (and what stands beside it); `memory://name` is shared in the
+process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+from urllib.parse import urlsplit
+
+import anyio
+
+from tenure.clock import Clock, SystemClock
+from tenure.core import rules
+from tenure.core.run import (
+    Answer,
+    Change,
+    Commit,
+    Create,
+    Delete,
+    Facts,
+    Found,
+    Item,
+    Post,
+    Renew,
+    Row,
+    Run,
+    Verdict,
+    Why,
+)
+from tenure.errors import InvalidUrl, NotAllowed, StoreUnsafe, TenureError
+from tenure.store import ALL, Beat, Durability, Hint, Page, Refused, Where
+from tenure.stores import refuse_options
+
+REFUSED_LENGTH = 1000
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """All that one run has."""
+
+    run: Run
+    rows: list[Row] = field(default_factory=list)
+    items: dict[str, Item] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Space:
+    """One namespace's contents, shared by the stores beside each other."""
+
+    shelves: dict[str, _Shelf] = field(default_factory=dict)
+    due: dict[str, tuple[str, int]] = field(default_factory=dict)
+    floor: int = 0
+    max_ttl_ms: int = 0
+    last_us: int = 0
+    beats: dict[str, tuple[Beat, int]] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    wakes: dict[str, int] = field(default_factory=dict)
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+
+_SHARED: dict[tuple[str, str], _Space] = {}
+_SHARED_GUARD = threading.Lock()
+
+
+def open_url(
+    url: str,
+    *,
+    namespace: str,
+    durability: Durability | None,
+    allow: tuple[str, ...],  # noqa: ARG001 - there is nothing to allow here
+    clock: Clock | None,
+    options: dict[str, str],
+) -> MemoryStore:
+    """Return the memory store of a URL; a named one is the same for the whole process."""
+    refuse_options(options, "memory")
+    parts = urlsplit(url)
+    if parts.path not in ("", "/"):
+        message = "memory:// takes a name and no path; use memory://name"
+        raise InvalidUrl(message)
+    if durability not in (None, Durability.MEMORY):
+        message = f"memory:// survives nothing, so {durability} cannot be reached; use sqlite:/// or a server"
+        raise StoreUnsafe(message)
+    if not parts.netloc:
+        return MemoryStore(namespace=namespace, clock=clock)
+    with _SHARED_GUARD:
+        space = _SHARED.setdefault((parts.netloc, namespace), _Space())
+    return MemoryStore(namespace=namespace, clock=clock, space=space, url=f"memory://{parts.netloc}")
+
+
+class MemoryStore:
+    """A store that survives nothing: for tests, and for the shape of things."""
+
+    level = Durability.MEMORY
+
+    def __init__(
+        self, *, namespace: str = "default", clock: Clock | None = None, space: _Space | None = None, url: str = ""
+    ) -> None:
+        self.url = url or "memory://"
+        self.namespace = namespace
+        self._clock = clock or SystemClock()
+        # Wall time is read once; after that only boot time counts, so a wall clock that is set moves no lease.
+        self._offset_us = self._clock.now_ms() * 1000 - self._clock.boot_ns() // 1000
+        self._space = space if space is not None else _Space()
+        self._pid = os.getpid()
+        self._open = False
+        self._seen: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        """Open; there is nothing to connect to."""
+        self._open = True
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close; the contents stay for the stores beside."""
+        self._open = False
+
+    def beside(self) -> MemoryStore:
+        """Return another store object over the same contents."""
+        found = MemoryStore(namespace=self.namespace, clock=self._clock, space=self._space, url=self.url)
+        found._offset_us = self._offset_us
+        return found
+
+    def _enter(self) -> _Space:
+        if os.getpid() != self._pid:
+            message = "this memory store was opened before a fork; open a store in the child process"
+            raise NotAllowed(message)
+        if not self._open:
+            message = "the store is not open; use `async with store:`"
+            raise NotAllowed(message)
+        return self._space
+
+    def _facts(self, space: _Space) -> Facts:
+        now_us = max(space.last_us, self._clock.boot_ns() // 1000 + self._offset_us)
+        space.last_us = now_us
+        return Facts(now_us=now_us, max_ttl_ms=space.max_ttl_ms, floor=space.floor)
+
+    async def commit(self, change: Change, /) -> Answer:
+        """Decide one change and apply it under the lock."""
+        space = self._enter()
+        with space.guard:
+            answer = self._decide(space, change)
+        await anyio.lowlevel.checkpoint()
+        return answer
+
+    async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
+        """Decide each change alone, in the order of run ids."""
+        space = self._enter()
+        answers: dict[int, Answer | TenureError] = {}
+        with space.guard:
+            for index in sorted(range(len(changes)), key=lambda i: changes[i].run):
+                answers[index] = self._decide(space, changes[index])
+        await anyio.lowlevel.checkpoint()
+        return [answers[index] for index in range(len(changes))]
+
+    def _decide(self, space: _Space, change: Change) -> Answer:
+        shelf = space.shelves.get(change.run)
+        answer = rules.decide(change, _found(space, shelf, change), self._facts(space))
+        if answer.verdict is Verdict.ALREADY and shelf is not None and answer.run is not None:
+            shelf.run = answer.run
+        if answer.verdict is Verdict.LANDED:
+            _write(space, shelf, change, answer)
+        elif answer.why is Why.HELD and answer.run is not None:
+            # The entry was early (renewals do not move it): move it to the lease's end, or every look finds it again.
+            place(space.due, answer.run)
+        return answer
+
+    async def raise_ttl(self, ttl_ms: int, /) -> None:
+        """Make `max_ttl_ms` at least this."""
+        space = self._enter()
+        with space.guard:
+            space.max_ttl_ms = max(space.max_ttl_ms, ttl_ms)
+
+    async def facts(self) -> Facts:
+        """Return what the store knows now."""
+        space = self._enter()
+        with space.guard:
+            return self._facts(space)
+
+    async def load(self, run_id: str, /) -> Run | None:
+        """Return the record."""
+        shelf = self._enter().shelves.get(run_id)
+        return shelf.run if shelf is not None else None
+
+    async def raw(self, run_id: str, /) -> dict[str, str]:
+        """Return the record as text fields."""
+        from tenure.codec import pack_run
+
+        run = await self.load(run_id)
+        return pack_run(run) if run is not None else {}
+
+    async def tail(self, run_id: str, /, *, after: int = 0, limit: int = 100) -> list[Row]:
+        """Return rows in order."""
+        shelf = self._enter().shelves.get(run_id)
+        return shelf.rows[after : after + limit] if shelf is not None else []
+
+    async def inbox(self, run_id: str, /, *, after: int = 0) -> list[Item]:
+        """Return items in order."""
+        space = self._enter()
+        with space.guard:
+            shelf = space.shelves.get(run_id)
+            return sorted(
+                (i for i in shelf.items.values() if i.seq > after) if shelf is not None else (), key=lambda i: i.seq
+            )
+
+    async def blob(self, run_id: str, digest: str, /) -> bytes | None:
+        """Return a blob."""
+        shelf = self._enter().shelves.get(run_id)
+        return shelf.blobs.get(digest) if shelf is not None else None
+
+    async def due(self, kinds: Sequence[str], /, *, limit: int = 100) -> list[Hint]:
+        """Return what the index says is due."""
+        space = self._enter()
+        with space.guard:
+            now_ms = self._facts(space).now_ms
+            found = sorted(
+                (ms, run_id, kind) for run_id, (kind, ms) in space.due.items() if kind in kinds and ms <= now_ms
+            )
+            hints = []
+            for ms, run_id, kind in found[:limit]:
+                run = space.shelves[run_id].run
+                hints.append(Hint(run=run_id, kind=kind, due_ms=ms, token=run.token, priority=run.priority))
+            return hints
+
+    async def next_due_ms(self, kinds: Sequence[str], /) -> int | None:
+        """Return the earliest entry of the index."""
+        space = self._enter()
+        with space.guard:
+            return min((ms for kind, ms in space.due.values() if kind in kinds), default=None)
+
+    async def kinds(self) -> list[str]:
+        """Return the kinds in the index."""
+        space = self._enter()
+        with space.guard:
+            return sorted({kind for kind, _ in space.due.values()})
+
+    async def entries(self, kind: str, /, *, cursor: str = "", limit: int = 1000) -> tuple[list[tuple[str, str]], str]:
+        """Return a page of the index."""
+        space = self._enter()
+        with space.guard:
+            found = sorted(run_id for run_id, (k, _) in space.due.items() if k == kind and run_id > cursor)
+        page = found[:limit]
+        return [(run_id, run_id) for run_id in page], page[-1] if len(found) > limit else ""
+
+    async def find(self, where: Where = ALL, /, *, cursor: str | None = None, limit: int = 100) -> Page:
+        """Return runs, newest first."""
+        space = self._enter()
+        with space.guard:
+            runs = [shelf.run for shelf in space.shelves.values()]
+        runs = sorted((r for r in runs if matches(r, where)), key=_place, reverse=True)
+        if cursor is not None:
+            runs = [r for r in runs if f"{r.created_ms:015d}.{r.id}" < cursor]
+        page = tuple(runs[:limit])
+        last = f"{page[-1].created_ms:015d}.{page[-1].id}" if len(runs) > limit else None
+        return Page(runs=page, cursor=last)
+
+    async def beat(self, row: Beat, /, *, ttl_ms: int) -> None:
+        """Write a worker's row."""
+        space = self._enter()
+        with space.guard:
+            now_ms = self._facts(space).now_ms
+            space.beats[row.name] = (replace(row, at_ms=now_ms), now_ms + ttl_ms)
+
+    async def beats(self) -> list[Beat]:
+        """Return the rows that have not expired."""
+        space = self._enter()
+        with space.guard:
+            now_ms = self._facts(space).now_ms
+            return sorted((row for row, until in space.beats.values() if until > now_ms), key=lambda row: row.name)
+
+    async def tell_refused(self, line: Refused, /) -> None:
+        """Add to the refused list."""
+        space = self._enter()
+        with space.guard:
+            space.refused.append(replace(line, at_ms=self._facts(space).now_ms))
+            del space.refused[:-REFUSED_LENGTH]
+
+    async def refused(self, *, limit: int = 100) -> list[Refused]:
+        """Return the latest refused writes."""
+        space = self._enter()
+        with space.guard:
+            return space.refused[::-1][:limit]
+
+    async def wake(self, topic: str, /) -> None:
+        """Wake who waits for the topic."""
+        space = self._enter()
+        with space.guard:
+            space.wakes[topic] = space.wakes.get(topic, 0) + 1
+
+    async def woken(self, topics: Sequence[str], /, *, timeout: float) -> bool:
+        """Wait for one of the topics."""
+        space = self._enter()
+        until = time.monotonic() + timeout
+        while True:
+            # What was woken since this object last looked counts: a wake between a look and this call is not lost.
+            woken = [topic for topic in topics if space.wakes.get(topic, 0) != self._seen.setdefault(topic, 0)]
+            self._seen.update((topic, space.wakes[topic]) for topic in woken)
+            left = until - time.monotonic()
+            if woken or left <= 0:
+                return bool(woken)
+            # Waiters may live on loops of several threads, and nothing here is worth a bell of its own: look often.
+            await anyio.sleep(min(0.005, left))
+
+
+def matches(run: Run, where: Where) -> bool:
+    """Return whether a run is one of those asked for; runs with ids of our own never are."""
+    until = where.created_until_ms
+    return (
+        not run.id.startswith("_")
+        and (not where.status or run.status in where.status)
+        and where.kind in ("", run.kind)
+        and where.owner in ("", run.owner)
+        and where.parent in ("", run.parent)
+        and (not where.wants or where.wants in run.wants)
+        and run.created_ms >= where.created_from_ms
+        and (until is None or run.created_ms < until)
+        and all(run.tags.get(name) == value for name, value in where.tags.items())
+    )
+
+
+def _place(run: Run) -> tuple[int, str]:
+    return run.created_ms, run.id
+
+
+def _found(space: _Space, shelf: _Shelf | None, change: Change) -> Found:
+    if shelf is None:
+        return Found()
+    row, item = "", None
+    if isinstance(change, Commit) and 0 < change.row.seq <= len(shelf.rows):
+        row = shelf.rows[change.row.seq - 1].digest
+    if isinstance(change, Post):
+        item = shelf.items.get(change.item)
+    entry = space.due.get(change.run)
+    return Found(run=shelf.run, row=row, item=item, due=entry[1] if entry is not None else None)
+
+
+def _write(space: _Space, shelf: _Shelf | None, change: Change, answer: Answer) -> None:
+    run, now_ms = answer.run, answer.now_us // 1000
+    if run is None:
+        if isinstance(change, Delete) and shelf is not None:
+            space.floor = max(space.floor, shelf.run.token)
+        space.shelves.pop(change.run, None)
+        space.due.pop(change.run, None)
+        return
+    shelf = space.shelves.setdefault(run.id, _Shelf(run=run))
+    before, shelf.run = shelf.run, run
+    match change:
+        case Create() if change.row is not None:
+            shelf.rows.append(replace(change.row, at_ms=now_ms))
+            shelf.blobs.update(change.blobs)
+        case Commit():
+            shelf.rows.append(replace(change.row, at_ms=now_ms))
+            shelf.blobs.update(change.blobs)
+            for item_id in change.consume:
+                if item_id in shelf.items:
+                    shelf.items[item_id] = replace(shelf.items[item_id], body=b"", consumed=True)
+        case Post():
+            shelf.items[change.item] = Item(
+                seq=run.inbox_seq,
+                id=change.item,
+                name=change.name,
+                ask=change.ask,
+                digest=change.digest,
+                body=change.body,
+                at_ms=now_ms,
+            )
+        case _:
+            pass
+    if moves_index(change, before, run):
+        place(space.due, run)
+
+
+def moves_index(change: Change, before: Run, run: Run) -> bool:
+    """Return whether a landed change moves the index entry: renewals and plain commits leave it, early, where it is."""
+    return not isinstance(change, Renew) and not (isinstance(change, Commit) and run.status is before.status)
+
+
+def place(due: dict[str, tuple[str, int]], run: Run) -> None:
+    """Put the run's entry where its record says."""
+    due_ms = rules.due_index(run)
+    if due_ms is None:
+        due.pop(run.id, None)
+    else:
+        due[run.id] = (run.kind, due_ms)
