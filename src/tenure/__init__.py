@@ -18,14 +18,16 @@ _HOME: dict[str, str] = {}
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table is the one list; tests/test_house.py checks it
 
 
-def __getattr__(name: str) -> object:
-    """The public name, from its home, kept for the next time."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(home), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # or checkers would take any name for an object
+
+    def __getattr__(name: str) -> object:
+        """The public name, from its home, kept for the next time."""
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(importlib.import_module(home), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

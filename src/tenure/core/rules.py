@@ -1,8 +1,8 @@
 """The law: what a change needs to be admitted, and what it does. Everything that decides about a run is in this file.
 
-A change is judged against what the store holds (`Found`) and knows (`Facts`), and applied, in one atomic step. Memory and
-SQLite call these functions in it; scripts of other stores restate them in the same order, and generated sequences compare
-the two. `already` comes before everything else; then the grant, the history, the status, liveness and the chain.
+A change is judged against what the store holds (`Found`) and knows (`Facts`), and applied, in one atomic step. Memory
+and SQLite call these functions in it; scripts of other stores restate them in the same order, and generated sequences
+compare the two. `already` comes before everything else; then the grant, the history, the status, liveness and the chain.
 """
 
 from __future__ import annotations
