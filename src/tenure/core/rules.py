@@ -2,7 +2,7 @@
 
 A change is judged against what the store holds (`Found`) and knows (`Facts`), and applied, in one atomic step. Memory
 and SQLite call these functions in it; scripts of other stores restate them in the same order, and generated sequences
-compare the two. `already` comes before everything else; then the grant, the history, the status, liveness and the chain.
+compare the two. `already` comes before everything else; then the grant, the history, the status, liveness, the chain.
 """
 
 from __future__ import annotations
