@@ -176,18 +176,33 @@ def test_every_floor_imports_only_the_libraries_it_may() -> None:
     assert foreign == {}
 
 
+def test_nobody_below_the_top_knows_a_store_by_name_and_an_agent_only_opens_one() -> None:
+    known = {}
+    for path in PACKAGE.rglob("*.py"):
+        floor = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if floor in {*TOP, "stores", "__init__"}:
+            continue
+        allowed = {"tenure.stores", "tenure.stores.open_store"} if floor == "agent" else set()
+        names = {name for name in _imports_of(ast.parse(path.read_text())) if f"{name}.".startswith("tenure.stores.")}
+        if names - allowed:
+            known[_name(path)] = names - allowed
+    assert known == {}
+
+
 def _imported(path: Path) -> set[str]:
-    """The first parts of what a file imports, in function bodies too, but not for type checkers only."""
+    """The first parts of what a file imports."""
     return {name.partition(".")[0] for name in _imports_of(ast.parse(path.read_text()))}
 
 
 def _imports_of(node: ast.AST) -> Iterator[str]:
+    """What is imported, in function bodies too, but not for type checkers only."""
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
         yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
     for child in ast.iter_child_nodes(node):
         yield from _imports_of(child)
 
