@@ -44,7 +44,7 @@ def commit(
     /,
     *,
     status: Status | None = None,
-    step: bool = False,
+    step: int = 0,
     base: bool = False,
     failures: int | None = None,
     consume: Sequence[str] = (),

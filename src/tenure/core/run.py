@@ -283,14 +283,14 @@ class Commit:
 
     `status` None stays running (and extends the lease); anything else ends the lease in the same step. None in
     `requests`, `wants`, `tags`, `failures` leaves the record's as they are. `inbox_seq` is what the holder has read:
-    a suspension and a commit that consumes a decision carry it.
+    a suspension and a commit that consumes a decision carry it. `step` counts the steps that end here.
     """
 
     grant: Grant
     row: Row
     prev: str
     status: Status | None = None
-    step: bool = False
+    step: int = 0
     base: bool = False
     failures: int | None = None
     consume: tuple[str, ...] = ()
