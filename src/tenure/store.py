@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from tenure.core.run import Answer, Change, Facts, Item, Row, Run, Status
 from tenure.errors import TenureError
@@ -88,6 +88,33 @@ class Refused:
     why: str
     current_token: int = 0
     at_ms: int = 0
+
+
+class Grade(StrEnum):
+    """How much a finding matters: nothing to do; mind it; fix it."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that a store says about itself; `fix` is the line that mends it, empty where nothing is to mend."""
+
+    name: str
+    level: Grade
+    text: str
+    fix: str = ""
+
+
+@runtime_checkable
+class Diagnosable(Protocol):
+    """An ability that a store may offer beside the port: to say how it is set."""
+
+    async def diagnose(self) -> list[Finding]:
+        """Return version, level and settings as findings; never raises for a setting that is merely unsafe."""
+        ...
 
 
 class Store(Protocol):
