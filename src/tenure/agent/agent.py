@@ -1,0 +1,163 @@
+"""An agent: a model, instructions, tools and the type of its output. It holds no state and knows of no store."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast, overload
+
+from tenure.agent.model import Model, ModelRequest
+from tenure.agent.tool import Tool, tool
+from tenure.codec import adapter
+from tenure.core import canonical, journal
+from tenure.core.ids import kind_name
+from tenure.core.loop import SHAPE, Ask, Finish
+from tenure.core.messages import SystemMessage, Text, ToolCall
+from tenure.errors import InvalidContent, NotAllowed
+
+Out = TypeVar("Out")
+
+
+class Agent(Generic[Out]):
+    """What runs; the same agent may serve any number of runs at once.
+
+    `name` is the kind of its runs. `max_steps` bounds the answers of the model in one run, over all its attempts.
+    Instructions, model and settings may change between attempts; the journal says when they did.
+    """
+
+    @overload
+    def __init__(
+        self: Agent[str],
+        model: Model,
+        /,
+        *,
+        name: str,
+        instructions: str = "",
+        tools: Sequence[Tool[..., Any] | Any] = (),
+        max_steps: int = 20,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        model: Model,
+        /,
+        *,
+        name: str,
+        instructions: str = "",
+        tools: Sequence[Tool[..., Any] | Any] = (),
+        output: type[Out],
+        max_steps: int = 20,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        model: Model,
+        /,
+        *,
+        name: str,
+        instructions: str = "",
+        tools: Sequence[Tool[..., Any] | Any] = (),
+        output: Any = str,
+        max_steps: int = 20,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.name = kind_name(name)
+        self.instructions = instructions
+        self.output: Any = output
+        self.max_steps = max_steps
+        self.settings = dict(settings or {})
+        self.tools: dict[str, Tool[..., Any]] = {}
+        for given in tools:
+            made = given if isinstance(given, Tool) else tool(given)
+            if made.name in self.tools:
+                message = f"agent {name} has two tools named {made.name}; give one of them another name"
+                raise NotAllowed(message)
+            self.tools[made.name] = made
+        if max_steps < 1:
+            message = f"agent {name} has max_steps {max_steps}; it takes at least one step to answer"
+            raise NotAllowed(message)
+
+    @functools.cached_property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        """Return the JSON schema of the output, None for plain text."""
+        return None if self.output is str else adapter(self.output).json_schema()
+
+    @functools.cached_property
+    def shape(self) -> Mapping[str, Any]:
+        """Return what a run can depend on, as journaled: `digest` covers name, output and the schemas of the tools."""
+        output = canonical.digest(canonical.encode(self.output_schema))
+        tools = {name: found.digest for name, found in sorted(self.tools.items())}
+        digest = canonical.digest(canonical.encode([self.name, output, tools]))
+        return {
+            "agent": self.name,
+            "digest": digest,
+            "output": output,
+            "tools": tools,
+            "model": self.model.name,
+            "instructions": self.instructions,
+            "settings": self.settings,
+        }
+
+    def shape_event(self, before: Mapping[str, Any], /, *, scope: str = "") -> list[bytes]:
+        """Return the event that says what has changed since `before` was journaled; nothing if nothing has."""
+        if all(before.get(name) == value for name, value in self.shape.items()):
+            return []
+        return [journal.event(SHAPE, scope=scope, **self.shape)]
+
+    def request(self, ask: Ask, /, *, run_id: str, attempt: int, scope: str = "") -> ModelRequest:
+        """Return the whole question to the model."""
+        system = (SystemMessage(parts=(Text(text=self.instructions),)),) if self.instructions else ()
+        return ModelRequest(
+            messages=(*system, *ask.messages),
+            tools=self._specs,
+            output_schema=self.output_schema,
+            settings=self.settings,
+            run_id=run_id,
+            scope=scope,
+            step=ask.step,
+            attempt=attempt,
+        )
+
+    @functools.cached_property
+    def _specs(self) -> tuple[Any, ...]:
+        return tuple(found.spec for found in self.tools.values())
+
+    def refusal(self, call: ToolCall, /) -> tuple[str, str] | None:
+        """Return why this agent cannot make the call, as (type, message) for the model; None if it can."""
+        found = self.tools.get(call.name)
+        if found is None:
+            names = ", ".join(sorted(self.tools)) or "none"
+            return "UnknownTool", f"there is no tool named {call.name!r:.80}; there are: {names}"
+        try:
+            found.check(call.arguments)
+        except InvalidContent as error:
+            return "InvalidArguments", error.message
+        return None
+
+    def read(self, finish: Finish, /) -> Out:
+        """Return the output of a final answer; InvalidContent if it does not fit."""
+        if self.output is str:
+            return cast("Out", finish.text)
+        from pydantic import ValidationError
+
+        try:
+            return cast("Out", adapter(self.output).validate_json(_bare_json(finish.text)))
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)[:5]
+            shown = "; ".join(f"{_path(found['loc'])}: {found['msg']}" for found in problems)
+            raise InvalidContent(shown, path=_path(problems[0]["loc"])) from None
+
+
+def _bare_json(text: str) -> str:
+    """The JSON inside a Markdown fence, in which models like to put it; other text as it is."""
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```"):
+        return stripped.partition("\n")[2].removesuffix("```")
+    return stripped
+
+
+def _path(where: tuple[int | str, ...]) -> str:
+    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
