@@ -1,0 +1,23 @@
+"""The contract of a store: subclass `StoreContract`, give the fixture `store`, and inherit every test.
+
+Needs pytest (extra `testing`). Each part also stands alone, for who wants to run one.
+"""
+
+from __future__ import annotations
+
+from tenure.testing.contract_case import ABILITIES, StoreCase
+from tenure.testing.contract_claims import ClaimContract
+from tenure.testing.contract_ends import EndContract
+from tenure.testing.contract_fence import FenceContract
+from tenure.testing.contract_history import HistoryContract
+from tenure.testing.contract_inbox import InboxContract
+from tenure.testing.contract_reads import ReadContract
+from tenure.testing.contract_sequences import SequenceContract
+
+__all__ = ["ABILITIES", "StoreCase", "StoreContract"]
+
+
+class StoreContract(
+    FenceContract, ClaimContract, EndContract, InboxContract, HistoryContract, ReadContract, SequenceContract
+):
+    """Every test that a store has to pass."""
