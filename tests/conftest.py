@@ -32,6 +32,16 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="play thousands of generated sequences, from a random seed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--long"):
+        os.environ.setdefault("TENURE_TEST_SEQUENCES", "3000")
+        os.environ.setdefault("TENURE_TEST_SEED", "random")
+
+
 class StartRedis(Protocol):
     """The face of the fixture `start_redis`."""
 

@@ -12,7 +12,6 @@ from tenure.core.run import (
     Ask,
     Change,
     Claim,
-    Commit,
     Create,
     Delete,
     Due,
@@ -45,10 +44,22 @@ VERBS: dict[Status | None, dict[str, int]] = {
     Status.RUNNING: {
         "commit": 30, "renew": 6, "post": 7, "end": 8, "claim": 8, "reattach": 6, "repair": 5, "create": 1, "delete": 1,
     },
-    Status.SUSPENDED: {"post": 14, "claim": 8, "end": 3, "renew": 2, "commit": 2, "reattach": 1, "delete": 1, "repair": 2},
+    Status.SUSPENDED: {
+        "post": 14, "claim": 8, "end": 3, "renew": 2, "commit": 2, "reattach": 1, "delete": 1, "repair": 2,
+    },
     Status.QUARANTINED: {"end": 14, "claim": 3, "post": 2, "commit": 1, "delete": 2, "repair": 1, "reattach": 1},
 }  # fmt: skip
-CLOSED = {"delete": 14, "create": 2, "claim": 2, "commit": 2, "renew": 1, "post": 2, "end": 3, "reattach": 1, "repair": 1}
+CLOSED = {
+    "delete": 14,
+    "create": 2,
+    "claim": 2,
+    "commit": 2,
+    "renew": 1,
+    "post": 2,
+    "end": 3,
+    "reattach": 1,
+    "repair": 1,
+}
 HOWS: dict[Status, dict[How, int]] = {
     Status.RUNNING: {How.FORFEIT: 6, How.YIELD: 5, How.EVICT: 5, How.QUARANTINE: 3, How.CANCEL: 3, How.RELEASE: 1},
     Status.QUARANTINED: {How.RELEASE: 8, How.CANCEL: 2, How.EVICT: 1, How.YIELD: 1},
@@ -140,25 +151,37 @@ class Aim:
                 seq, prev = rows[-1].seq, rows[-2].digest  # another body for the number that has landed last
         more = self._effects(run)
         blobs = [bytes([n]) * self.random.choice([3, 70_000]) for n in range(self._drawn({0: 12, 1: 3, 2: 1}))]
-        events = [journal.event(journal.CHECKPOINT, value=self.random.choice(VALUES)) for _ in range(self._drawn({1: 4, 0: 1, 3: 2}))]
+        events = [
+            journal.event(journal.CHECKPOINT, value=self.random.choice(VALUES))
+            for _ in range(self._drawn({1: 4, 0: 1, 3: 2}))
+        ]
         needs = more.get("status") is Status.SUSPENDED or "consume" in more or self._chance(0.1)
         change = build.commit(grant, seq, prev, events, inbox_seq=read if needs or wrong else None, blobs=blobs, **more)
         self.blobs += change.blobs
         return self._made(change)
 
     def _effects(self, run: Run | None) -> dict[str, Any]:
-        more: dict[str, Any] = {"step": self._chance(0.4), "base": self._chance(0.1)}
+        more: dict[str, Any] = {"step": self._drawn({0: 5, 1: 4, 3: 1}), "base": self._chance(0.1)}
         status = self._drawn(
-            {None: 20, Status.SUSPENDED: 6, Status.QUEUED: 3, Status.COMPLETED: 1, Status.FAILED: 1, Status.CANCELLED: 1}
+            {
+                None: 20,
+                Status.SUSPENDED: 6,
+                Status.QUEUED: 3,
+                Status.COMPLETED: 1,
+                Status.FAILED: 1,
+                Status.CANCELLED: 1,
+            }
         )
         if status is not None:
             more["status"] = status
-            due = self._drawn({None: 2, Due(): 2, Due(ms=self.short_ms): 3, Due(ms=1_700_000_000_000, relative=False): 1})
+            due = self._drawn(
+                {None: 2, Due(): 2, Due(ms=self.short_ms): 3, Due(ms=1_700_000_000_000, relative=False): 1}
+            )
             more["due"] = due
         if status is Status.SUSPENDED or self._chance(0.1):
             more["wants"] = self.random.sample(NAMES, self.random.randrange(3))
         if self._chance(0.3):
-            expiry = self.random.choice([None, 2**53 - 1, 1_700_000_000_001])
+            expiry = self.random.choice([None, 2**53 - 1, 2**53 - 1, 1_700_000_000_001])
             more["requests"] = self.random.choice([{}, {"q1": Request(digest="d1", expires_ms=expiry)}])
         if run is not None and run.inbox_seq and self._chance(0.4):
             more["consume"] = self.random.sample(["q1", "i0", "i1", "i2"], 2)
@@ -184,14 +207,14 @@ class Aim:
         return self._made(change)
 
     def _post(self, run: Run | None, *, wrong: bool) -> Change:
-        ask = self._drawn({Ask.SIGNAL: 6, Ask.DECIDE: 4, Ask.REVOKE: 1, Ask.CANCEL: 1})
         wanted = [name for name in NAMES if run is not None and name in run.wants]
         shown = run.requests.get("q1") if run is not None else None
+        ask = self._drawn({Ask.SIGNAL: 6, Ask.DECIDE: 4 if shown is None else 12, Ask.REVOKE: 1, Ask.CANCEL: 1})
         change: Post = build.post(
             run=self.run, item="q1" if ask is Ask.DECIDE else self.random.choice(["i0", "i1", "i2", "é\x00"]),
             name="q1" if ask in (Ask.DECIDE, Ask.REVOKE) else self.random.choice(wanted or NAMES), ask=ask,
             value=self.random.choice(VALUES[:2]),
-            request=shown.digest if shown is not None and not wrong else "stale",
+            request=shown.digest if shown is not None and not wrong and self._chance(0.75) else "stale",
             grace_ms=self.random.choice([5_000, 9_000]) if ask is Ask.CANCEL else None,
         )  # fmt: skip
         return self._made(change)
@@ -200,13 +223,22 @@ class Aim:
         how = self._drawn(HOWS.get(run.status, ANY_HOW) if run is not None else ANY_HOW)
         grant = self._grant(run, wrong=wrong)
         return self._made(
-            End(run=self.run, how=how, token=grant.token, nonce=grant.nonce, reason=self.random.choice(["", "é"]), by="me")
+            End(
+                run=self.run,
+                how=how,
+                token=grant.token,
+                nonce=grant.nonce,
+                reason=self.random.choice(["", "é"]),
+                by="me",
+            )
         )
 
     def _grant(self, run: Run | None, *, wrong: bool) -> Grant:
         if run is None:
             return Grant(run=self.run, token=1, nonce="n", epoch="", ttl_ms=LONG_MS)
-        grant = Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms or LONG_MS)
+        grant = Grant(
+            run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms or LONG_MS
+        )
         if run.nonce and (not self.grants or self.grants[-1].nonce != run.nonce):
             self.grants.append(grant)
         if self._chance(0.08):

@@ -3,7 +3,13 @@
 Needs pytest (extra `testing`). Each part also stands alone, for who wants to run one.
 """
 
+# ruff: noqa: E402 - asserts are rewritten only in what is imported after asking for it
 from __future__ import annotations
+
+import pytest
+
+PARTS = ("case", "claims", "ends", "fence", "history", "inbox", "reads", "sequences")
+pytest.register_assert_rewrite(*(f"tenure.testing.contract_{part}" for part in PARTS))
 
 from tenure.testing.contract_case import ABILITIES, StoreCase
 from tenure.testing.contract_claims import ClaimContract

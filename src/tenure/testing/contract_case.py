@@ -73,11 +73,10 @@ class StoreCase:
         return "asyncio"
 
     @pytest.fixture
-    async def store(self) -> AsyncIterator[Store]:
-        """Yield an opened store in a fresh namespace; every subclass gives its own."""
+    def store(self) -> Store:
+        """Give an opened store in a fresh namespace; every subclass has its own."""
         message = f"{type(self).__name__} has to define the fixture `store`"
         raise NotImplementedError(message)
-        yield
 
     @pytest.fixture
     async def other_store(self, store: Store) -> AsyncIterator[Store]:
@@ -116,7 +115,9 @@ class StoreCase:
         assert answer.run is not None
         return grant_of(answer.run), answer.run
 
-    async def begin(self, store: Store, run: str = "r1", *, ttl_ms: int | None = None, **more: Any) -> tuple[Grant, Run]:
+    async def begin(
+        self, store: Store, run: str = "r1", *, ttl_ms: int | None = None, **more: Any
+    ) -> tuple[Grant, Run]:
         """Create and claim a run; return the grant and the run."""
         assert (await self.create(store, run, **more)).verdict is Verdict.LANDED
         return await self.claim(store, run, ttl_ms=self.ttl_ms if ttl_ms is None else ttl_ms)

@@ -7,8 +7,23 @@ from typing import Any
 
 import pytest
 
-from tenure.core import build
-from tenure.core.run import Ask, Delete, Due, End, Grant, How, Outcome, Reattach, Renew, Repair, Run, Status, Verdict, Why
+from tenure.core import build, canonical
+from tenure.core.run import (
+    Ask,
+    Delete,
+    Due,
+    End,
+    Grant,
+    How,
+    Outcome,
+    Reattach,
+    Renew,
+    Repair,
+    Run,
+    Status,
+    Verdict,
+    Why,
+)
 from tenure.store import Store
 from tenure.testing.contract_case import StoreCase, claim, end, grant_of, nonce, signal, suspend, write
 
@@ -48,7 +63,7 @@ class EndContract(StoreCase):
 
     @pytest.mark.parametrize("how", [How.FORFEIT, How.YIELD, How.QUARANTINE])
     async def test_i01_who_has_not_the_grant_does_not_give_it_up(self, store: Store, how: How) -> None:
-        grant, run = await self.begin(store)
+        grant, _ = await self.begin(store)
         await self.refuses(store, end(grant, how, nonce=nonce()), Why.LOST)
         await self.refuses(store, end(grant, how, nonce=""), Why.LOST)
         await self.refuses(store, end(grant, how, token=grant.token + 1), Why.LOST)
@@ -145,7 +160,7 @@ class EndContract(StoreCase):
         run = await self.lands(store, write(grant, run, blobs=[b"data"]))
         await self.refuses(store, Delete(run="r1"), Why.STATUS)
         ((_, data),) = write(grant, run, blobs=[b"data"]).blobs.items()
-        digest = build.canonical.digest(data)
+        digest = canonical.digest(data)
         assert await store.blob("r1", digest) == b"data"
         run = await self.lands(store, ending("r1", How.CANCEL))
         answer = await store.commit(Delete(run="r1"))
@@ -200,6 +215,14 @@ class EndContract(StoreCase):
         await self.stands(store, Repair(run="r1"))
         assert (await store.commit(Repair(run="nowhere"))).verdict in (Verdict.LANDED, Verdict.ALREADY)
         await self.claim(store)
+
+    async def test_the_grant_log_keeps_the_last_thirty_two(self, store: Store) -> None:
+        grant, run = await self.begin(store)
+        for _ in range(34):
+            await self.lands(store, end(grant, How.YIELD, reason="é\x00", by="me"))
+            grant, run = await self.claim(store)
+        assert [line.ordinal for line in run.grants] == list(range(4, 36))
+        assert (run.grants[-2].ended, run.grants[-2].reason, run.grants[-2].by) == ("yield", "é\x00", "me")
 
     async def reach(self, store: Store, status: Status) -> Run:
         """Bring the created run r1 into a status; return it."""

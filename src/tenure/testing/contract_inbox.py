@@ -79,7 +79,7 @@ class InboxContract(StoreCase):
         assert run.status is Status.QUEUED
 
     async def test_i15_the_first_decision_wins(self, store: Store) -> None:
-        grant, run = await self.asked(store)
+        await self.asked(store)
         await self.lands(store, decide({"approved": True, "by": "ann"}))
         await self.stands(store, decide({"approved": True, "by": "ann"}))
         for other in ({"approved": True, "by": "bob"}, {"approved": False, "by": "ann"}):

@@ -147,7 +147,7 @@ class ReadContract(StoreCase):
 
     async def test_a_listed_run_is_the_run_that_load_returns(self, store: Store) -> None:
         grant, run = await self.begin(store, tags={"a": "\x00é"})
-        await self.lands(store, write(grant, run, step=True))
+        await self.lands(store, write(grant, run, step=1))
         (found,) = (await store.find()).runs
         assert found == await store.load("r1")
 
