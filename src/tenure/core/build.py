@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenure.core import canonical, journal
-from tenure.core.run import NOW, Ask, Commit, Create, Due, Grant, Outcome, Post, Request, Status
+from tenure.core.run import NOW, Ask, Commit, Create, Due, End, Grant, How, Outcome, Post, Request, Status
 from tenure.errors import NotAllowed
 
 
@@ -20,9 +20,14 @@ def create(
     priority: int = 0,
     tags: Mapping[str, str] | None = None,
     parent: str = "",
+    origin: str = "",
 ) -> Create:
-    """Return the change that queues a run; its key is the id with the digest of kind and input."""
-    start = journal.event(journal.RUN_START, kind=kind, input=value, code_version=code_version, parent=parent)
+    """Return the change that queues a run; its key is the id, the kind and the digest of the input.
+
+    `parent` is the run that submitted it and takes it along when it is cancelled; `origin` is the run that it retries.
+    """
+    named = parent or origin
+    start = journal.event(journal.RUN_START, kind=kind, input=value, code_version=code_version, parent=named)
     return Create(
         run=run,
         kind=kind,
@@ -120,3 +125,8 @@ def post(
         request=request,
         grace_ms=grace_ms,
     )
+
+
+def end(*, run: str, how: How, token: int = 0, nonce: str = "", reason: str = "", by: str = "") -> End:
+    """Return the change that ends a run's grant from outside; its evidence is cut to what a record should carry."""
+    return End(run=run, how=how, token=token, nonce=nonce, reason=reason[:200], by=by[:200])

@@ -1,0 +1,255 @@
+"""Claiming: how a grant becomes a lease, and the watch over local deadlines."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from tenure.committer import Committer
+from tenure.core import build
+from tenure.core.run import Answer, Claim, Grant, How
+from tenure.errors import LeaseHeld, LeaseLost, StoreUnavailable, TenureError
+from tenure.heartbeat import HeartbeatThread
+from tenure.holding import Holding
+from tenure.lease import Lease
+from tenure.refusals import by_status, error_of
+from tenure.retrying import UNANSWERED, resend
+from tenure.trust import LeaseChange, Trust
+
+if TYPE_CHECKING:
+    from tenure.ledger import Ledger
+
+log = logging.getLogger("tenure.ledger")
+
+
+@dataclass(slots=True)
+class _Box:
+    """What one request for claims came to; `abandoned` when nobody waits for it any more."""
+
+    results: list[Lease | TenureError] = field(default_factory=list)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    abandoned: bool = False
+
+
+class Claims:
+    """Takes leases for one ledger. A claim whose caller is cancelled is given back by itself."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        tasks: TaskGroup,
+        heart: HeartbeatThread,
+        on_change: Callable[[LeaseChange], None] | None,
+    ) -> None:
+        self._ledger = ledger
+        self._store = ledger.store
+        self._clock = ledger.clock
+        self._pulse = ledger.pulse
+        self._tasks = tasks
+        self._heart = heart
+        self._on_change = on_change
+
+    def change(
+        self,
+        run_id: str,
+        /,
+        *,
+        ttl_ms: int | None = None,
+        token: int | None = None,
+        kinds: tuple[str, ...] | None = None,
+        code_versions: tuple[str, ...] | None = None,
+        alone: bool = True,
+        blame: bool | None = None,
+        max_crashes: int = 3,
+    ) -> Claim:
+        """Return the claim of a run under a nonce of its own; `core.run.Claim` says what each argument means."""
+        return Claim(
+            run=run_id,
+            nonce=secrets.token_hex(16),
+            owner=self._ledger.owner,
+            ttl_ms=ttl_ms or self._ledger.ttl_ms,
+            token=token,
+            kinds=kinds,
+            code_versions=code_versions,
+            code_version=self._ledger.code_version,
+            alone=alone,
+            blame=self._ledger.blame if blame is None else blame,
+            max_crashes=max_crashes,
+        )
+
+    async def claim(self, change: Claim, /) -> Lease:
+        """Return the lease of one claim, or raise why it was refused."""
+        (found,) = await self.claim_many([change])
+        if isinstance(found, Lease):
+            return found
+        raise found
+
+    async def claim_many(self, changes: Sequence[Claim], /) -> list[Lease | TenureError]:
+        """Return a lease or the reason against it for each claim, in one round trip where the store can.
+
+        A lost answer is asked again by id under the same nonce. When the caller is cancelled, what is granted
+        afterwards is given back.
+        """
+        if not changes:
+            return []
+        if (longest := max(change.ttl_ms for change in changes)) > self._ledger.ttl_ms:
+            await self._store.raise_ttl(longest)
+        box = _Box()
+        self._tasks.start_soon(self._ask, box, list(changes))
+        try:
+            await box.done.wait()
+        except BaseException:
+            box.abandoned = True
+            if box.done.is_set():
+                self._tasks.start_soon(self._give_back, box.results)
+            raise
+        return box.results
+
+    async def _ask(self, box: _Box, changes: list[Claim]) -> None:
+        sent_ns = self._clock.boot_ns()
+        answers: list[Answer | TenureError]
+        try:
+            answers = (
+                await self._store.commit_many(changes) if len(changes) > 1 else [await self._store.commit(changes[0])]
+            )
+            self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=self._ledger.ttl_ms)
+        except UNANSWERED as error:
+            self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=self._ledger.ttl_ms)
+            answers = [error if isinstance(error, TenureError) else _unanswered(change, error) for change in changes]
+        except TenureError as error:
+            answers = [error for _ in changes]
+        for change, answer in zip(changes, answers, strict=True):
+            box.results.append(await self._lease(change, answer, sent_ns))
+        box.done.set()
+        if box.abandoned:
+            await self._give_back(box.results)
+
+    async def _lease(self, change: Claim, answer: Answer | TenureError, sent_ns: int) -> Lease | TenureError:
+        if isinstance(answer, UNANSWERED):
+            try:
+                answer, sent_ns = await resend(self._clock, self._again, change, within_s=change.ttl_ms / 1000)
+            except UNANSWERED as error:
+                return error if isinstance(error, TenureError) else _unanswered(change, error)
+            except TenureError as error:
+                return error
+        if isinstance(answer, TenureError):
+            return answer
+        if not answer.ok or answer.run is None:
+            return error_of(answer, change.run)
+        if answer.run.nonce != change.nonce:
+            return by_status(answer.run, change.run)
+        grant = Grant(
+            run=change.run,
+            token=answer.run.token,
+            nonce=change.nonce,
+            epoch=answer.run.epoch,
+            ttl_ms=change.ttl_ms,
+            owner=change.owner,
+        )
+        trust = Trust(grant, self._clock, sent_ns=sent_ns, left_ms=answer.left_ms, on_change=self._on_change)
+        if trust.remaining_ms <= 0:
+            message = f"the grant on run {change.run} took longer to arrive than it lasts; claim it again"
+            return LeaseLost(message, reason="expired", run=answer.run)
+        committer = Committer(
+            self._store, trust, self._pulse, self._clock, run=answer.run, code_version=self._ledger.code_version
+        )
+        self._tasks.start_soon(committer.work)
+        lease = Lease(self._store, trust, committer)
+        self._pulse.enter(trust)
+        self._heart.hurry_for(grant)
+        return lease
+
+    async def _again(self, change: Claim) -> tuple[Answer, int]:
+        sent_ns = self._clock.boot_ns()
+        return await self._store.commit(change), sent_ns
+
+    async def _give_back(self, results: Sequence[Lease | TenureError]) -> None:
+        for found in results:
+            if isinstance(found, Lease):
+                await self.give_back(found, reason="its claimer was cancelled")
+
+    async def give_back(self, lease: Lease, /, *, reason: str) -> None:
+        """Yield a lease under which nothing was started; best effort, it runs out otherwise."""
+        self.drop(lease)
+        grant = lease.grant
+        end = build.end(run=grant.run, how=How.YIELD, token=grant.token, nonce=grant.nonce, reason=reason)
+        try:
+            await resend(self._clock, self._store.commit, end, within_s=grant.ttl_ms / 1000)
+        except (TenureError, TimeoutError) as error:
+            log.warning("run %s could not be given back: %s", grant.run, error)
+
+    def drop(self, lease: Lease) -> None:
+        """Stop renewing and writing for a lease."""
+        self._pulse.leave(lease.trust)
+        lease.trust.over = True
+        lease.close()
+
+    def under(self, lease: Lease, /) -> Holding:
+        """Return the held block of a lease that was claimed."""
+        return Holding(self, lease.run.id, wait=0, ttl_ms=lease.grant.ttl_ms, lease=lease)
+
+    async def wait_for(self, run_id: str, *, wait: float, ttl_ms: int) -> Lease:
+        """Return the lease of a run, waiting up to `wait` seconds for another holder to leave."""
+        until_ns = self._clock.boot_ns() + int(wait * 1e9)
+        while True:
+            try:
+                return await self.claim(self.change(run_id, ttl_ms=ttl_ms))
+            except LeaseHeld as held:
+                left_s = (until_ns - self._clock.boot_ns()) / 1e9
+                if left_s <= 0:
+                    raise
+                pause = max(0.01, min(left_s, held.remaining_ms / 1000, 0.25))
+                await self._store.woken(["run:" + run_id], timeout=pause)
+
+    async def watch(self) -> None:
+        """Show the heartbeat that this loop lives, and end each lease at its local deadline."""
+        while True:
+            before_ns = self._clock.boot_ns()
+            self._pulse.seen_ns = before_ns
+            for trust in self._pulse.held():
+                if isinstance(trust, Trust) and trust.remaining_ms <= 0 and not trust.ending:
+                    trust.expire()
+            period_s = min(0.25, self._shortest_ms() / 30_000)
+            await self._clock.sleep(period_s)
+            self._tell_late((self._clock.boot_ns() - before_ns) / 1e9 - period_s)
+
+    def _shortest_ms(self) -> int:
+        return min((trust.grant.ttl_ms for trust in self._pulse.held()), default=self._ledger.ttl_ms)
+
+    def _tell_late(self, late_s: float) -> None:
+        held = self._pulse.held()
+        if not held or late_s * 1000 <= self._shortest_ms() / 3:
+            return
+        self._pulse.late_renewals += 1
+        log.warning(
+            "the event loop was blocked for %.1f s; runs %s; move blocking work to a thread; it stood at\n%s",
+            late_s,
+            ", ".join(trust.grant.run for trust in held),
+            self._pulse.stack,
+        )
+
+    async def listen(self) -> None:
+        """Renew at once when somebody says that a held run was changed from outside: its holder learns it now."""
+        while True:
+            topics = ["run:" + trust.grant.run for trust in self._pulse.held()]
+            if not topics:
+                await anyio.sleep(0.1)
+                continue
+            try:
+                if await self._store.woken(topics, timeout=0.5):
+                    self._heart.hurry()
+            except TenureError:
+                await anyio.sleep(0.5)
+
+
+def _unanswered(change: Claim, error: BaseException) -> TenureError:
+    message = (
+        f"the claim of run {change.run} had no answer ({type(error).__name__}); look at the run, then claim it again"
+    )
+    return StoreUnavailable(message, run_id=change.run)

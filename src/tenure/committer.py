@@ -1,0 +1,290 @@
+"""The committer of one lease: one commit in flight, and what arrives meanwhile goes into the next.
+
+The I/O belongs to a task of its own. A caller that is cancelled gives up the wait; an append that was not taken yet is
+withdrawn with it, one that was sent stays sent. A lost reply is asked again with the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass, field, replace
+
+import anyio
+import anyio.lowlevel
+
+from tenure.clock import Clock
+from tenure.core import build, canonical, journal, rules
+from tenure.core.run import (
+    Answer,
+    Commit,
+    Facts,
+    Found,
+    Grant,
+    Reattach,
+    Run,
+    Verdict,
+    Why,
+)
+from tenure.effects import Effects, merged
+from tenure.errors import HistoryLost, LeaseLost, NotAllowed, TenureError
+from tenure.heartbeat import Pulse
+from tenure.refusals import error_of, history_lost, lost
+from tenure.retrying import UNANSWERED, resend
+from tenure.store import Store
+from tenure.trust import Trust
+
+log = logging.getLogger("tenure.lease")
+
+
+class InboxUnread(Exception):
+    """The suspension was refused because the inbox holds something unread: read it, then decide again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    events: list[bytes]
+    effects: Effects
+    size: int
+    taken: bool = False
+    error: BaseException | None = None
+    seq: int = 0
+    done: anyio.Event = field(default_factory=anyio.Event)
+
+    def settle(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class Committer:
+    """Writes for one lease; `run` is the record as the holder last knew it, `state` what its journal folds to."""
+
+    def __init__(self, store: Store, trust: Trust, pulse: Pulse, clock: Clock, *, run: Run, code_version: str) -> None:
+        self.run = run
+        self.state = journal.State()
+        self._store = store
+        self._trust = trust
+        self._pulse = pulse
+        self._clock = clock
+        self._code_version = code_version
+        self._entries: list[_Entry] = []
+        self._bell = anyio.Event()
+        self._begun: Grant | None = None
+        self._history = False
+        self._closed = False
+        trust.on_history = self._ask_reattach
+
+    async def append(self, events: list[bytes], effects: Effects) -> int:
+        """Return the seq of the commit that carries the events, once it has landed."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self._trust.check()
+        if self._closed or self._trust.over or self._trust.ending:
+            message = "the lease is being ended; nothing can be written after settle, suspend or hand_back"
+            raise NotAllowed(message, run=self.run)
+        entry = _Entry(events=events, effects=effects, size=sum(map(len, events)) + sum(map(len, effects.blobs)))
+        # The flag drops before the command is sent: nobody starts an effect while the lease is being given away.
+        self._trust.ending = effects.status is not None
+        self._entries.append(entry)
+        self._bell.set()
+        try:
+            await entry.done.wait()
+        except BaseException:
+            if not entry.taken:
+                self._entries.remove(entry)
+                if effects.status is not None:
+                    self._trust.ending = False
+            raise
+        if entry.error is not None:
+            raise entry.error
+        return entry.seq
+
+    async def work(self) -> None:
+        """Write what is appended until the lease is over; runs as a task of the ledger."""
+        try:
+            while not self._trust.over:
+                await self._bell.wait()
+                self._bell = anyio.Event()
+                if self._closed:
+                    break
+                if self._history:
+                    await self._reattach_alone()
+                while self._entries and not self._trust.over:
+                    await self._flush(self._take())
+        finally:
+            self._closed = True
+            error = self._trust.error or NotAllowed("the lease is over; hold the run again", run=self.run)
+            for entry in self._entries:
+                entry.settle(error)
+            self._entries.clear()
+
+    def close(self) -> None:
+        """End the task; what was not taken is failed."""
+        self._closed = True
+        self._bell.set()
+
+    def _take(self) -> list[_Entry]:
+        taken: list[_Entry] = []
+        size = 0
+        while self._entries and (not taken or size + self._entries[0].size < canonical.MAX_COMMIT_BYTES // 2):
+            entry = self._entries.pop(0)
+            entry.taken = True
+            taken.append(entry)
+            size += entry.size
+        return taken
+
+    async def _flush(self, batch: list[_Entry]) -> None:
+        try:
+            await self._write(batch)
+        except InboxUnread as unread:
+            guarded = [entry for entry in batch if entry.effects.inbox_seq is not None]
+            self._trust.ending = False
+            for entry in guarded:
+                entry.settle(unread)
+            if rest := [entry for entry in batch if entry.effects.inbox_seq is None]:
+                await self._flush(rest)
+        except TenureError as error:
+            if isinstance(error, LeaseLost | HistoryLost):
+                self._trust.lose(error)
+            for entry in batch:
+                entry.settle(error)
+            if self._trust.error is None and any(entry.effects.status is not None for entry in batch):
+                self._trust.ending = False
+        except BaseException as error:
+            for entry in batch:
+                entry.settle(error)
+            raise
+
+    async def _write(self, batch: list[_Entry]) -> None:
+        while True:
+            grant = self._trust.grant
+            change = self._build(batch, grant)
+            answer = await self._send(change)
+            if answer.verdict is Verdict.HISTORY:
+                if not await self._reattach(change.row.digest):
+                    continue
+            elif not answer.ok:
+                raise self._refused(answer, change)
+            else:
+                self._learn(change, answer)
+            self._landed(batch, change)
+            if answer.verdict is Verdict.ALREADY and self.run.nonce != grant.nonce:
+                # It had landed before somebody else came: what was written stands, and this holder stops.
+                self._trust.lose(lost(replace(answer, why=Why.LOST), change.run))
+            return
+
+    def _build(self, batch: list[_Entry], grant: Grant) -> Commit:
+        events = [event for entry in batch for event in entry.events]
+        if self._begun is not grant:
+            run = self.run
+            start = journal.event(
+                journal.ATTEMPT_START,
+                attempt=run.attempt,
+                ordinal=run.ordinal,
+                owner=grant.owner,
+                code_version=self._code_version,
+            )
+            events.insert(0, start)
+        return build.commit(
+            grant,
+            self.run.last_seq + 1,
+            self.run.head,
+            events,
+            **merged([entry.effects for entry in batch], self.run.requests),
+        )
+
+    async def _send(self, change: Commit | Reattach) -> Answer:
+        try:
+            answer, sent_ns = await resend(self._clock, self._attempt, change)
+        except (LeaseLost, HistoryLost):
+            if isinstance(change, Commit) and (found := await self._found_after_all(change)) is not None:
+                return found
+            raise
+        if answer.ok and answer.left_ms and isinstance(change, Commit):
+            self._trust.believe(sent_ns, answer.left_ms)
+        if answer.ok and isinstance(change, Reattach) and answer.run is not None:
+            grant = replace(change.grant, token=answer.run.token, nonce=change.nonce, epoch=answer.run.epoch)
+            self._trust.regrant(grant, sent_ns, answer.left_ms)
+        return answer
+
+    async def _attempt(self, change: Commit | Reattach) -> tuple[Answer, int]:
+        # The deadline is judged when the request is sent, not when it was queued.
+        self._trust.check()
+        sent_ns = self._clock.boot_ns()
+        ttl_ms = self._trust.grant.ttl_ms
+        try:
+            with anyio.fail_after(self._trust.remaining_ms / 1000):
+                answer = await self._store.commit(change)
+        except UNANSWERED:
+            self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=ttl_ms)
+            raise
+        self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=ttl_ms)
+        return answer, sent_ns
+
+    async def _found_after_all(self, change: Commit) -> Answer | None:
+        # The grant is dead, so nothing of it can land any more: a read tells for good whether the last request did.
+        with anyio.move_on_after(1.0):
+            try:
+                rows = await self._store.tail(change.run, after=change.row.seq - 1, limit=1)
+                run = await self._store.load(change.run)
+            except TenureError:
+                return None
+            if rows and rows[0].digest == change.row.digest:
+                return Answer(verdict=Verdict.ALREADY, now_us=0, run=run)
+        return None
+
+    def _learn(self, change: Commit, answer: Answer) -> None:
+        if answer.run is not None:
+            self.run = answer.run
+            return
+        facts = Facts(now_us=answer.now_us, epoch=change.grant.epoch)
+        after = rules.applied(change, Found(run=self.run), facts)
+        self.run = after if after is not None else self.run
+
+    def _landed(self, batch: list[_Entry], change: Commit) -> None:
+        self._begun = self._trust.grant
+        for event in journal.events_of(change.row):
+            self.state.add(event)
+        if change.status is not None:
+            self._trust.over = True
+            self._pulse.leave(self._trust)
+        for entry in batch:
+            entry.seq = change.row.seq
+            entry.settle()
+
+    def _refused(self, answer: Answer, change: Commit) -> Exception:
+        if answer.why is Why.INBOX:
+            return InboxUnread()
+        run = answer.run
+        if run is None or run.token < change.grant.token or run.last_seq < change.row.seq - 1:
+            return history_lost(run, change.run)
+        if answer.why in (Why.CORRUPT, Why.STAGED):
+            return error_of(answer, change.run)
+        return lost(answer, change.run)
+
+    def _ask_reattach(self) -> None:
+        self._history = True
+        self._bell.set()
+
+    async def _reattach_alone(self) -> None:
+        try:
+            await self._reattach("")
+        except (LeaseLost, HistoryLost) as error:
+            self._trust.lose(error)
+        except TenureError:
+            log.exception("run %s: could not reattach; the next renewal asks again", self.run.id)
+
+    async def _reattach(self, flying: str) -> bool:
+        """Continue under a new grant of the new history; return whether the commit in flight had landed."""
+        self._history = False
+        told = (self.run.last_seq, self.run.head)
+        change = Reattach(
+            grant=self._trust.grant, nonce=secrets.token_hex(16), seq=told[0], head=told[1], flying=flying
+        )
+        answer = await self._send(change)
+        if answer.verdict is Verdict.HISTORY:
+            return await self._reattach(flying)
+        if not answer.ok or answer.run is None:
+            raise history_lost(answer.run, change.run) if answer.why is Why.HISTORY_LOST else lost(answer, change.run)
+        self.run = answer.run
+        log.info("run %s goes on in the store's new history", self.run.id)
+        return (self.run.last_seq, self.run.head) != told

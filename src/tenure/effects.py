@@ -1,0 +1,45 @@
+"""What becomes true with an append, and how the effects of appends that share a commit are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenure.core.run import Due, Outcome, Request, Status
+
+
+@dataclass(slots=True, kw_only=True)
+class Effects:
+    """What becomes true with an append beside its events; `build.commit` says what each means."""
+
+    step: int = 0
+    status: Status | None = None
+    failures: int | None = None
+    consume: tuple[str, ...] = ()
+    inbox_seq: int | None = None
+    opened: Mapping[str, Request] = field(default_factory=dict)
+    closed: tuple[str, ...] = ()
+    wants: tuple[str, ...] | None = None
+    tags: Mapping[str, str] | None = None
+    due: Due | None = None
+    outcome: Outcome | None = None
+    blobs: tuple[bytes, ...] = ()
+    base: bool = False
+
+
+def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> dict[str, Any]:
+    """Return the arguments of `build.commit` for appends in order; `requests` are those open before them."""
+    found: dict[str, Any] = {"step": sum(e.step for e in effects), "base": any(e.base for e in effects)}
+    for name in ("status", "failures", "wants", "tags", "due", "outcome", "inbox_seq"):
+        found[name] = next((v for e in reversed(effects) if (v := getattr(e, name)) is not None), None)
+    found["consume"] = tuple(item for e in effects for item in e.consume)
+    found["blobs"] = tuple(data for e in effects for data in e.blobs)
+    if any(e.opened or e.closed for e in effects):
+        after = dict(requests)
+        for e in effects:
+            after.update(e.opened)
+            for request_id in e.closed:
+                after.pop(request_id, None)
+        found["requests"] = after
+    return found

@@ -1,0 +1,131 @@
+"""The handle: what anybody may know and ask of a run without a lease."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import anyio
+
+from tenure.core import canonical, journal
+from tenure.core.run import Run, Status
+from tenure.errors import CorruptRecord, RunCancelled, RunFailed, StoreUnavailable
+from tenure.refusals import by_status, not_found
+from tenure.retrying import UNANSWERED
+from tenure.store import Store
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+
+TERMINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.QUARANTINED)
+
+
+class KindLike(Protocol[In_contra, Out_co]):
+    """A registered kind: how its input becomes JSON, and its result becomes a value again."""
+
+    @property
+    def name(self) -> str:
+        """Return the kind's name."""
+        ...
+
+    def encode_input(self, value: In_contra, /) -> Any:
+        """Return the JSON value of an input; InvalidContent if it has none."""
+        ...
+
+    def decode_result(self, value: Any, /) -> Out_co:
+        """Return the typed result of its JSON value."""
+        ...
+
+
+class Handle(Generic[Out]):
+    """One run, by id; makes no I/O until it is asked something. Cancelling a wait never touches the run."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        kind: KindLike[Any, Out] | None,
+        cancel: Callable[..., Awaitable[Run]],
+    ) -> None:
+        self.id = run_id
+        self._store = store
+        self._kind = kind
+        self._cancel = cancel
+
+    async def load(self) -> Run:
+        """Return the record; RunNotFound if there is none."""
+        run = await self._store.load(self.id)
+        if run is None:
+            raise not_found(self.id)
+        return run
+
+    async def cancel(self, *, reason: str = "", by: str | None = None, grace: float | None = None) -> Run:
+        """Cancel the run; with `grace` seconds it is asked first."""
+        return await self._cancel(self.id, reason=reason, by=by, grace=grace)
+
+    async def result(self, *, timeout: float | None = None) -> Out:
+        """Wait for the run to end and return its result.
+
+        RunFailed, RunCancelled or RunQuarantined say how else it ended, TimeoutError that `timeout` seconds passed. The
+        wait is by wake-up with polling from 50 ms to 2 s as the base, and survives a restart of the store.
+        """
+        with anyio.fail_after(timeout):
+            pause = 0.05
+            while True:
+                try:
+                    run = await self.load()
+                    if run.status in TERMINAL:
+                        return await self._outcome(run)
+                    await self._store.woken(["run:" + self.id], timeout=pause)
+                except UNANSWERED as error:
+                    if not isinstance(error, StoreUnavailable):
+                        raise
+                    await anyio.sleep(pause)
+                pause = min(2.0, pause * 1.5)
+
+    async def _outcome(self, run: Run) -> Out:
+        outcome = run.outcome
+        if run.status is Status.QUARANTINED:
+            raise by_status(run, run.id)
+        code, detail = (outcome.code, outcome.message) if outcome is not None else ("", "")
+        if run.status is Status.CANCELLED:
+            message = (
+                f"run {run.id} was cancelled ({detail or 'no reason given'}); retry it as a new run if it is needed"
+            )
+            raise RunCancelled(message, run=run)
+        if run.status is Status.FAILED:
+            message = f"run {run.id} failed with {code}: {detail}; fix the cause, then retry it as a new run"
+            raise RunFailed(message, failure=code, detail=detail, run=run)
+        data = await self._store.blob(run.id, outcome.result if outcome is not None else "")
+        if data is None or outcome is None or canonical.digest(data) != outcome.result:
+            message = f"the result of run {run.id} is missing or edited; restore the store or retry the run"
+            raise CorruptRecord(message, run=run)
+        value = canonical.decode(data)
+        result: Out = self._kind.decode_result(value) if self._kind is not None else value
+        return result
+
+    async def events(self, *, after: str | int = 0, follow: bool = False) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Yield (address, event) in order; `follow` goes on until the run has ended."""
+        while True:
+            run = await self.load()
+            async for address, event in pages(self._store, self.id, after):
+                after = address
+                yield address, event
+            if not follow or run.status in TERMINAL:
+                return
+            await self._store.woken(["run:" + self.id], timeout=0.25)
+
+
+async def pages(store: Store, run_id: str, after: str | int = 0) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Yield (address, event) of a run's journal after an address `seq.index` or a seq, read in pages."""
+    seq, _, index = str(after).partition(".")
+    last, skip = int(seq), int(index) if index else None
+    start = last if skip is None else max(0, last - 1)
+    while rows := await store.tail(run_id, after=start, limit=100):
+        for row in rows:
+            for number, event in enumerate(journal.events_of(row)):
+                if skip is None or (row.seq, number) > (last, skip):
+                    yield f"{row.seq}.{number}", event
+        start = rows[-1].seq

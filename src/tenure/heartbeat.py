@@ -1,0 +1,224 @@
+"""Heartbeats: one function that renews all leases of one ledger, and the thread that hosts it.
+
+It has a store connection and an event loop of its own, so neither a blocked handler nor an exhausted pool stops it; and
+it renews only while the ledger's loop has shown life, so a hung worker does not keep its runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+import anyio.lowlevel
+
+from tenure.clock import Clock
+from tenure.core.run import Answer, Grant, Renew
+from tenure.errors import TenureError
+from tenure.store import Store
+
+log = logging.getLogger("tenure.heartbeat")
+
+IDLE_TICK_S = 0.25
+
+
+class Renewed(Protocol):
+    """What the heartbeat needs of a lease; all of it may be called from the heartbeat's thread."""
+
+    @property
+    def grant(self) -> Grant:
+        """Return the current grant."""
+        ...
+
+    def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> None:
+        """Take in the answer to a renewal of `grant` that was sent at `sent_ns` of the local clock."""
+        ...
+
+    def unanswered(self, error: Exception, /) -> None:
+        """Take in that a renewal had no answer; it never extends trust."""
+        ...
+
+    def stalled(self, stalled_ms: int, /) -> None:
+        """Take in that the loop showed no life for too long: the lease is given up."""
+        ...
+
+
+@dataclass(slots=True)
+class Pulse:
+    """What the ledger's loop and the heartbeat tell each other; every field is written by one side only."""
+
+    max_stall_ms: int
+    seen_ns: int = 0
+    thread_id: int = 0
+    leases: dict[int, Renewed] = field(default_factory=dict)
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    late_renewals: int = 0
+    lag_ms: int = 0
+    stack: str = ""
+    failing_since_ns: int | None = None
+    outage_ended_ns: int | None = None
+
+    def enter(self, lease: Renewed) -> None:
+        """Start renewing a lease."""
+        with self.guard:
+            self.leases[id(lease)] = lease
+
+    def leave(self, lease: Renewed) -> None:
+        """Stop renewing a lease; no renewal is sent after this, one may be on its way."""
+        with self.guard:
+            self.leases.pop(id(lease), None)
+
+    def held(self) -> list[Renewed]:
+        """Return the leases to renew."""
+        with self.guard:
+            return list(self.leases.values())
+
+    def contact(self, now_ns: int, *, ok: bool, ttl_ms: int) -> None:
+        """Note whether the store answered; an outage of more than ttl/3 is remembered, for it kills nobody."""
+        if not ok:
+            self.failing_since_ns = self.failing_since_ns or now_ns
+        elif self.failing_since_ns is not None:
+            if now_ns - self.failing_since_ns > ttl_ms * 1_000_000 // 3:
+                self.outage_ended_ns = now_ns
+            self.failing_since_ns = None
+
+    def blames(self, now_ns: int, ttl_ms: int) -> bool:
+        """Return whether a takeover may be counted against its run: not in, or within two ttl after, an outage."""
+        ttl_ns = ttl_ms * 1_000_000
+        if self.failing_since_ns is not None and now_ns - self.failing_since_ns > ttl_ns // 3:
+            return False
+        return self.outage_ended_ns is None or now_ns - self.outage_ended_ns > 2 * ttl_ns
+
+
+async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None:
+    """Renew all leases once, in one round trip without retry: renewed, lost, history or unknown for each."""
+    held = pulse.held()
+    stalled_ms = (clock.boot_ns() - pulse.seen_ns) // 1_000_000
+    if not held:
+        return
+    if stalled_ms > pulse.max_stall_ms:
+        log.error(
+            "the event loop was blocked for %d ms: its leases are given up; it stands at\n%s", stalled_ms, pulse.stack
+        )
+        for lease in held:
+            lease.stalled(stalled_ms)
+        return
+    grants = [lease.grant for lease in held]
+    sent_ns = clock.boot_ns()
+    try:
+        with anyio.fail_after(min(grant.ttl_ms for grant in grants) / 6000):
+            answers = await store.commit_many([Renew(grant=grant) for grant in grants])
+    except (TenureError, TimeoutError, OSError) as error:
+        pulse.contact(clock.boot_ns(), ok=False, ttl_ms=ttl_ms)
+        for lease in held:
+            lease.unanswered(error)
+        return
+    now_ns = clock.boot_ns()
+    pulse.contact(now_ns, ok=True, ttl_ms=ttl_ms)
+    pulse.lag_ms = (now_ns - sent_ns) // 1_000_000
+    for lease, grant, answer in zip(held, grants, answers, strict=True):
+        if isinstance(answer, Answer):
+            lease.answered(grant, answer, sent_ns)
+        else:
+            lease.unanswered(answer)
+
+
+class HeartbeatThread:
+    """The host of `beat` in production: a daemon thread with a loop and a store connection of its own."""
+
+    def __init__(self, store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int, name: str) -> None:
+        self._store = store
+        self._pulse = pulse
+        self._clock = clock
+        self._ttl_ms = ttl_ms
+        self._stop = False
+        self._bell: tuple[Any, anyio.Event] | None = None
+        self._noted_ns = 0
+        self._shortest_ms = 1 << 62
+        self._thread = threading.Thread(target=self._run, name=f"tenure-heartbeat-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Renew at once: a lease was added, or somebody said that a run was ended."""
+        if (bell := self._bell) is not None:
+            soon(bell[0], bell[1].set)
+
+    def hurry_for(self, grant: Grant) -> None:
+        """Look again at when to renew, because a lease shorter than the others was added."""
+        if grant.ttl_ms < self._shortest_ms:
+            self.hurry()
+
+    def stop(self, timeout: float) -> None:
+        """Stop and wait up to `timeout` seconds for the thread to end; blocks."""
+        self._stop = True
+        self.hurry()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._main)
+        except Exception:
+            log.exception("the heartbeat thread ended; every lease ends at its local deadline")
+
+    async def _main(self) -> None:
+        while not self._stop:
+            try:
+                async with self._store:
+                    await self._beats()
+            except (TenureError, OSError) as error:
+                # The store could not even be opened: that is an unanswered beat like any other.
+                self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=self._ttl_ms)
+                for lease in self._pulse.held():
+                    lease.unanswered(error)
+                await anyio.sleep(min(1.0, self._ttl_ms / 10_000))
+
+    async def _beats(self) -> None:
+        next_ns = 0
+        while not self._stop:
+            event = anyio.Event()
+            self._bell = (native_loop(), event)
+            held = self._pulse.held()
+            self._note_stall(held)
+            self._shortest_ms = min((lease.grant.ttl_ms for lease in held), default=1 << 62)
+            every_ms = (self._shortest_ms if held else self._ttl_ms) / 3
+            if held and self._clock.boot_ns() >= next_ns:
+                next_ns = self._clock.boot_ns() + int(every_ms * 1e6)
+                await beat(self._store, self._pulse, self._clock, ttl_ms=self._ttl_ms)
+            left_s = max(0.0, (next_ns - self._clock.boot_ns()) / 1e9) if held else IDLE_TICK_S
+            with anyio.move_on_after(min(left_s, IDLE_TICK_S)):
+                await event.wait()
+                next_ns = 0
+
+    def _note_stall(self, held: list[Renewed]) -> None:
+        # Noted while it lasts: afterwards nobody could say where the loop stood.
+        seen_ns = self._pulse.seen_ns
+        late_ns = self._clock.boot_ns() - seen_ns
+        if not held or late_ns < self._ttl_ms * 1e6 / 6 or self._noted_ns == seen_ns:
+            return
+        self._noted_ns = seen_ns
+        frame = sys._current_frames().get(self._pulse.thread_id)  # noqa: SLF001 - the only way to see a blocked thread
+        self._pulse.stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+def native_loop() -> Any:
+    """Return what can be told from another thread to run something on this loop."""
+    return anyio.lowlevel.current_token().native_token
+
+
+def soon(loop: Any, call: Callable[[], object]) -> None:
+    """Run `call` on another thread's loop without waiting for it; nothing happens when that loop has ended."""
+    try:
+        if hasattr(loop, "call_soon_threadsafe"):
+            loop.call_soon_threadsafe(call)
+        else:
+            loop.run_sync_soon(call)
+    except RuntimeError:
+        log.debug("the loop to be told has ended")

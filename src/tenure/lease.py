@@ -1,0 +1,301 @@
+"""The lease: the verbs of a holder. Every one of them is a fenced append to the run's journal.
+
+A lost lease cancels the held block by scope and is raised bare outside it, so a tool's broad `except` cannot swallow
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from tenure.codec import to_json_value
+from tenure.committer import Committer, InboxUnread
+from tenure.core import build, canonical, journal
+from tenure.core.run import Due, Grant, How, Item, Outcome, Request, Row, Run, Status
+from tenure.effects import Effects
+from tenure.errors import CorruptRecord, NotAllowed, RunQuarantined
+from tenure.handle import pages
+from tenure.store import Store
+from tenure.trust import Trust
+
+log = logging.getLogger("tenure.lease")
+
+_HINT_BYTES = 1000
+
+
+class Lease:
+    """The right to write one run, while it lasts; made by `Ledger.hold`.
+
+    `tasks` is a task group that dies with the lease. Every verb is a cancellation point, raises LeaseLost or
+    HistoryLost once the grant is gone, and returns when the store has acknowledged the write.
+    """
+
+    tasks: TaskGroup
+
+    def __init__(self, store: Store, trust: Trust, committer: Committer) -> None:
+        self.trust = trust
+        self._store = store
+        self._committer = committer
+        self._scope: anyio.CancelScope | None = None
+        self._inbox_read = 0
+        self._shown = b""
+        trust.on_lost = self._fire
+
+    @property
+    def run(self) -> Run:
+        """Return the record as this holder last knew it."""
+        return self._committer.run
+
+    @property
+    def state(self) -> journal.State:
+        """Return what the run's journal folds to, this holder's own landed commits included."""
+        return self._committer.state
+
+    @property
+    def grant(self) -> Grant:
+        """Return the current grant; it is another one after the store's history changed."""
+        return self.trust.grant
+
+    @property
+    def token(self) -> int:
+        """Return the fencing token, to be given to outside resources that compare it."""
+        return self.trust.grant.token
+
+    @property
+    def live(self) -> bool:
+        """Return whether an effect may start now; False from the moment on at which the lease is being ended."""
+        return self.trust.live
+
+    @property
+    def over(self) -> bool:
+        """Return whether the lease was ended by its own holder: settled, suspended or handed back."""
+        return self.trust.over
+
+    @property
+    def lost(self) -> Exception | None:
+        """Return the LeaseLost or HistoryLost that ended the lease, None while it was not lost."""
+        return self.trust.error
+
+    @property
+    def remaining_ms(self) -> int:
+        """Return the milliseconds until the local deadline, at which the held block is cancelled."""
+        return self.trust.remaining_ms
+
+    @property
+    def last(self) -> Any:
+        """Return the value of the last checkpoint, None before the first."""
+        return self.state.last
+
+    def check(self) -> None:
+        """Raise LeaseLost or HistoryLost unless an effect may start now; call it before each effect."""
+        self.trust.check()
+        if not self.trust.live:
+            message = "the lease is being ended; start nothing after settle, suspend or hand_back"
+            raise NotAllowed(message, run=self.run)
+
+    async def events(self, *, after: str | int = 0) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Yield (address, event) of the run so far, in pages; `after` is an address `seq.index` or a seq."""
+        async for found in pages(self._store, self.run.id, after):
+            yield found
+
+    async def commit(self, events: Sequence[bytes], /, **effects: Any) -> int:
+        """Return the seq of the commit that carries the events and effects; what is asked meanwhile shares a commit.
+
+        `events` are canonical bytes (`journal.event`); `effects` are the fields of `committer.Effects`. Everything else
+        that a lease writes goes through here.
+        """
+        return await self._committer.append(list(events), Effects(**effects))
+
+    async def record(
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        error: Mapping[str, Any] | None = None,
+        scope: str = "",
+        guard: str | None = None,
+        step: int = 0,
+    ) -> None:
+        """Record one call's result (or its error) under its name; a successor replays it and calls nothing."""
+        content: dict[str, Any] = {"name": name}
+        if error is not None:
+            content.update(error=dict(error), failures=self.run.failures)
+        else:
+            content["value"] = to_json_value(value)
+        if guard is not None:
+            content["guard"] = guard
+        await self.commit([journal.event(journal.RECORD, scope=scope, **content)], step=step)
+
+    async def started(self, names: Sequence[str], *, scope: str = "") -> None:
+        """Write that calls are about to be dispatched; without a record later, they are in doubt."""
+        await self.commit([journal.event(journal.CALL_STARTED, scope=scope, names=list(names))])
+
+    async def checkpoint(self, added: Any, /) -> None:
+        """End a step with what it *added*, never the whole state: a run of n steps writes n additions."""
+        event = journal.event(journal.CHECKPOINT, value=to_json_value(added))
+        if len(event) > _HINT_BYTES and _shared(self._shown, event) > 0.9:
+            log.info(
+                "run %s: two checkpoints in a row share 90 %% of their bytes; pass what the step added, not the state",
+                self.run.id,
+            )
+        self._shown = event
+        await self.commit([event], step=1)
+
+    async def inbox(self) -> list[Item]:
+        """Return what was posted and not consumed, in order, and remember how far the inbox is read."""
+        items = await self._store.inbox(self.run.id)
+        self._inbox_read = items[-1].seq if items else 0
+        return [item for item in items if not item.consumed]
+
+    async def consume(self, items: Sequence[Item], /, *, closes: Sequence[str] = ()) -> None:
+        """Turn items into events of the journal; `closes` are requests that are open no longer."""
+        await self.commit(
+            [_consumed(item) for item in items],
+            consume=tuple(item.id for item in items),
+            closed=tuple(closes),
+            inbox_seq=self._inbox_read,
+        )
+
+    async def suspend(
+        self,
+        *,
+        until: datetime | float | None = None,
+        requests: Mapping[str, Request] | None = None,
+        signals: Sequence[str] = (),
+    ) -> list[Item]:
+        """Give the run up until a time (seconds from now, or an instant), a decision or a signal, whichever is first.
+
+        Returns an empty list when the run is suspended and the lease over. Returns the items, and keeps the lease, when
+        something that is waited for had arrived already: nothing is ever slept over.
+        """
+        asked = dict(requests or {})
+        wants = (*asked, *signals)
+        opened = {request_id: r for request_id, r in asked.items() if self.run.requests.get(request_id) != r}
+        events = [
+            journal.event(journal.REQUEST_OPENED, request=name, digest=r.digest, expires_ms=r.expires_ms)
+            for name, r in opened.items()
+        ]
+        while True:
+            found = [item for item in await self.inbox() if item.name in wants or item.ask.value == "cancel"]
+            if found:
+                if opened:
+                    await self.commit(events, opened=opened)
+                return found
+            try:
+                await self.commit(
+                    events,
+                    status=Status.SUSPENDED,
+                    wants=wants,
+                    opened=opened,
+                    due=due_of(until),
+                    inbox_seq=self._inbox_read,
+                )
+            except InboxUnread:
+                continue
+            await self._ended("run:" + self.run.id)
+            return []
+
+    async def settle(
+        self, status: Status | str = Status.COMPLETED, value: Any = None, *, code: str = "", message: str = ""
+    ) -> None:
+        """End the run for good: `value` is its result (completed), `code` and `message` what went wrong (failed)."""
+        status = Status(status)
+        if status not in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
+            text = f"a run settles completed, failed or cancelled, not {status.value}; use suspend or hand_back"
+            raise NotAllowed(text, run=self.run)
+        blobs: tuple[bytes, ...] = ()
+        outcome = Outcome(code=code, message=message[:1024])
+        if status is Status.COMPLETED:
+            data = canonical.encode(to_json_value(value))
+            blobs = (data,)
+            outcome = Outcome(result=canonical.digest(data))
+        end = journal.event(
+            journal.RUN_END, status=status.value, code=code, message=message[:1024], result=outcome.result
+        )
+        await self.commit([end], status=status, outcome=outcome, blobs=blobs)
+        await self._ended("run:" + self.run.id)
+
+    async def hand_back(self, *, after: float = 0, failure: str | None = None) -> None:
+        """Put the run back into the queue, due in `after` seconds; `failure` counts one and leaves it as evidence."""
+        events = [] if failure is None else [journal.event("attempt/failed", message=failure[:1024])]
+        failures = None if failure is None else self.run.failures + 1
+        await self.commit(events, status=Status.QUEUED, due=Due(ms=round(after * 1000)), failures=failures)
+        await self._ended("due", "run:" + self.run.id)
+
+    async def quarantine(self, reason: str) -> None:
+        """Set the run aside because its data cannot be trusted, with the reason as evidence; ends the lease."""
+        self.trust.ending = True
+        grant = self.trust.grant
+        end = build.end(run=grant.run, how=How.QUARANTINE, token=grant.token, nonce=grant.nonce, reason=reason)
+        answer = await self._store.commit(end)
+        self.trust.over = True
+        self._committer.close()
+        if answer.run is not None:
+            self._committer.run = answer.run
+
+    async def read_back(self) -> None:
+        """Fold the journal; one that does not fit its digests quarantines the run and raises RunQuarantined."""
+        rows: list[Row] = []
+        while page := await self._store.tail(self.run.id, after=len(rows), limit=200):
+            rows.extend(page)
+        found = journal.verify_run(self.run, rows)
+        if not found.ok:
+            what = ", ".join(f"{f.code} at commit {f.seq}" for f in found.findings[:3])
+            await self.quarantine(f"corrupt journal: {what}")
+            message = (
+                f"the journal of run {self.run.id} does not verify ({what}); it is set aside, restore it or cancel it"
+            )
+            raise RunQuarantined(message, run=self.run) from CorruptRecord(message)
+        journal.fold(rows, self.state)
+
+    async def _ended(self, *topics: str) -> None:
+        self._committer.close()
+        for topic in topics:
+            await self._store.wake(topic)
+
+    def close(self) -> None:
+        """Stop writing; what was not sent is failed."""
+        self._committer.close()
+
+    def _fire(self) -> None:
+        self._committer.close()
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def bind(self, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
+        """Name the scope that a loss cancels; one that was lost before is cancelled at once."""
+        self._scope = scope
+        self.tasks = tasks
+        if isinstance(self.trust.error, Exception):
+            scope.cancel()
+
+
+def due_of(until: datetime | float | None) -> Due | None:
+    """Return when: seconds from now, or an instant (aware datetime); None for no time."""
+    if until is None:
+        return None
+    if isinstance(until, datetime):
+        if until.tzinfo is None:
+            message = "a datetime without a time zone names no instant; pass an aware one or seconds from now"
+            raise NotAllowed(message)
+        return Due(ms=round(until.timestamp() * 1000), relative=False)
+    return Due(ms=round(until * 1000))
+
+
+def _consumed(item: Item) -> bytes:
+    value = canonical.decode(item.body)
+    return journal.event(journal.CONSUMED, item=item.id, name=item.name, ask=item.ask.value, value=value)
+
+
+def _shared(before: bytes, after: bytes) -> float:
+    common = os.path.commonprefix  # works on any sequence, not only on paths
+    prefix = len(common([before, after]))
+    suffix = len(common([before[prefix:][::-1], after[prefix:][::-1]]))
+    return (prefix + suffix) / max(1, len(after))

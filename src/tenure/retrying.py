@@ -1,0 +1,40 @@
+"""Asking again: the one place where a request whose answer was lost is sent again, same bytes, same key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_exponential, wait_random
+
+from tenure.clock import Clock
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+
+Question = TypeVar("Question")
+Reply = TypeVar("Reply")
+
+UNANSWERED = (StoreUnavailable, OutcomeUnknown, TimeoutError)
+
+
+async def resend(
+    clock: Clock,
+    attempt: Callable[[Question], Awaitable[Reply]],
+    question: Question,
+    /,
+    *,
+    within_s: float | None = None,
+) -> Reply:
+    """Return the reply to a question, asked again after 20 ms, then doubling to 1 s, until `within_s` or for ever.
+
+    Only for requests that carry their own key. What bounds an endless one is a check of the lease in the attempt. A
+    cancellation point; the last error is raised as it is.
+    """
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(UNANSWERED),
+        wait=wait_exponential(multiplier=0.02, max=1.0) + wait_random(0, 0.02),
+        stop=stop_never if within_s is None else stop_after_delay(within_s),
+        sleep=clock.sleep,
+        reraise=True,
+    )
+    reply: Reply = await retrying(attempt, question)
+    return reply
