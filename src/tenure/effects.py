@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from tenure.core.run import Due, Outcome, Request, Status
+from tenure.errors import NotAllowed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,3 +45,15 @@ def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> di
                 after.pop(request_id, None)
         found["requests"] = after
     return found
+
+
+def due_of(until: datetime | float | None) -> Due | None:
+    """Return when: seconds from now, or an instant (aware datetime); None for no time."""
+    if until is None:
+        return None
+    if isinstance(until, datetime):
+        if until.tzinfo is None:
+            message = "a datetime without a time zone names no instant; pass an aware one or seconds from now"
+            raise NotAllowed(message)
+        return Due(ms=round(until.timestamp() * 1000), relative=False)
+    return Due(ms=round(until * 1000))

@@ -19,7 +19,7 @@ from tenure.codec import to_json_value
 from tenure.committer import Committer, InboxUnread
 from tenure.core import build, canonical, journal
 from tenure.core.run import Due, Grant, How, Item, Outcome, Request, Row, Run, Status
-from tenure.effects import Effects
+from tenure.effects import Effects, due_of
 from tenure.errors import CorruptRecord, NotAllowed, RunQuarantined
 from tenure.handle import pages
 from tenure.store import Store
@@ -275,18 +275,6 @@ class Lease:
         self.tasks = tasks
         if isinstance(self.trust.error, Exception):
             scope.cancel()
-
-
-def due_of(until: datetime | float | None) -> Due | None:
-    """Return when: seconds from now, or an instant (aware datetime); None for no time."""
-    if until is None:
-        return None
-    if isinstance(until, datetime):
-        if until.tzinfo is None:
-            message = "a datetime without a time zone names no instant; pass an aware one or seconds from now"
-            raise NotAllowed(message)
-        return Due(ms=round(until.timestamp() * 1000), relative=False)
-    return Due(ms=round(until * 1000))
 
 
 def _consumed(item: Item) -> bytes:

@@ -19,11 +19,11 @@ from tenure.claims import Claims
 from tenure.clock import Clock, SystemClock
 from tenure.core import build, ids, journal
 from tenure.core.run import NOW, Ask, Change, How, Run, Status
+from tenure.effects import due_of
 from tenure.errors import NotAllowed, RunNotFound, TenureError
 from tenure.handle import Handle, KindLike
 from tenure.heartbeat import HeartbeatThread, Pulse
 from tenure.holding import Holding, leave
-from tenure.lease import due_of
 from tenure.refusals import error_of, not_found
 from tenure.retrying import resend
 from tenure.run_ids import new_run_id
