@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from tenure.core import ids
 from tenure.errors import InvalidUrl, MissingExtra
@@ -53,7 +53,8 @@ def open_store(
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     namespace = ids.namespace(options.pop("namespace", namespace))
     level = _level(options.pop("durability", durability))
-    bare = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+    # Cut, not put together again: some versions of urlunsplit lose the slashes of sqlite:////absolute.db.
+    bare = url.partition("#")[0].partition("?")[0]
     try:
         opened = import_module(module)
     except ImportError as error:

@@ -28,7 +28,6 @@ from tenure.core.run import (
     Found,
     Item,
     Post,
-    Renew,
     Row,
     Run,
     Verdict,
@@ -37,8 +36,7 @@ from tenure.core.run import (
 from tenure.errors import InvalidUrl, NotAllowed, StoreUnsafe, TenureError
 from tenure.store import ALL, Beat, Durability, Hint, Page, Refused, Where
 from tenure.stores import refuse_options
-
-REFUSED_LENGTH = 1000
+from tenure.stores._index import REFUSED_LENGTH, after_cursor, cursor_of, matches, moves_index
 
 
 @dataclass(slots=True)
@@ -256,9 +254,9 @@ class MemoryStore:
             runs = [shelf.run for shelf in space.shelves.values()]
         runs = sorted((r for r in runs if matches(r, where)), key=_place, reverse=True)
         if cursor is not None:
-            runs = [r for r in runs if f"{r.created_ms:015d}.{r.id}" < cursor]
+            runs = [r for r in runs if _place(r) < after_cursor(cursor)]
         page = tuple(runs[:limit])
-        last = f"{page[-1].created_ms:015d}.{page[-1].id}" if len(runs) > limit else None
+        last = cursor_of(*_place(page[-1])) if len(runs) > limit else None
         return Page(runs=page, cursor=last)
 
     async def beat(self, row: Beat, /, *, ttl_ms: int) -> None:
@@ -307,22 +305,6 @@ class MemoryStore:
                 return bool(woken)
             # Waiters may live on loops of several threads, and nothing here is worth a bell of its own: look often.
             await anyio.sleep(min(0.005, left))
-
-
-def matches(run: Run, where: Where) -> bool:
-    """Return whether a run is one of those asked for; runs with ids of our own never are."""
-    until = where.created_until_ms
-    return (
-        not run.id.startswith("_")
-        and (not where.status or run.status in where.status)
-        and where.kind in ("", run.kind)
-        and where.owner in ("", run.owner)
-        and where.parent in ("", run.parent)
-        and (not where.wants or where.wants in run.wants)
-        and run.created_ms >= where.created_from_ms
-        and (until is None or run.created_ms < until)
-        and all(run.tags.get(name) == value for name, value in where.tags.items())
-    )
 
 
 def _place(run: Run) -> tuple[int, str]:
@@ -375,11 +357,6 @@ def _write(space: _Space, shelf: _Shelf | None, change: Change, answer: Answer) 
             pass
     if moves_index(change, before, run):
         place(space.due, run)
-
-
-def moves_index(change: Change, before: Run, run: Run) -> bool:
-    """Return whether a landed change moves the index entry: renewals and plain commits leave it, early, where it is."""
-    return not isinstance(change, Renew) and not (isinstance(change, Commit) and run.status is before.status)
 
 
 def place(due: dict[str, tuple[str, int]], run: Run) -> None:

@@ -1,0 +1,297 @@
+"""The deciding step of the SQLite store: find, decide by the pure rules, write, inside one BEGIN IMMEDIATE."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tenure.codec import pack_item, pack_row, pack_run, unpack_item, unpack_run
+from tenure.core import canonical, rules
+from tenure.core.run import (
+    Answer,
+    Change,
+    Claim,
+    Commit,
+    Create,
+    Delete,
+    Facts,
+    Found,
+    Item,
+    Post,
+    Run,
+    Verdict,
+    Why,
+)
+from tenure.errors import CorruptRecord, InvalidContent, OutcomeUnknown, TenureError
+from tenure.stores._group import BatchFailed
+from tenure.stores._index import moves_index
+from tenure.stores._sqlite_open import CEILING_US, FILE, Place, known, patiently
+from tenure.stores._sqlite_sql import statements, translated
+
+_SQL = statements("change.sql")
+_REMEMBERED = 512
+
+Work = Callable[["Transaction"], Any]
+
+
+class Records:
+    """Records by their stored bytes: what is found as it was written need not be parsed again."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[bytes, Run]] = OrderedDict()
+
+    def read(self, run_id: str, data: bytes) -> Run:
+        """Return the record of stored bytes; CorruptRecord, StoreTooNew."""
+        kept = self._kept.get(run_id)
+        if kept is not None and kept[0] == data:
+            return kept[1]
+        return read_record(run_id, data)
+
+    def keep(self, run: Run, data: bytes) -> None:
+        """Remember a record that is about to be written."""
+        self._kept[run.id] = (data, run)
+        self._kept.move_to_end(run.id)
+        if len(self._kept) > _REMEMBERED:
+            self._kept.popitem(last=False)
+
+
+def read_record(run_id: str, data: bytes | str) -> Run:
+    """Return the record of stored bytes; CorruptRecord for what is no record, or another run's."""
+    try:
+        fields = canonical.decode(data.encode() if isinstance(data, str) else data)
+    except InvalidContent:
+        fields = None
+    if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
+        message = f"the record of run {run_id} is not a JSON object of texts; see `tenure show --raw`"
+        raise CorruptRecord(message, run_id=run_id)
+    run = unpack_run(fields)
+    if run.id != run_id:
+        message = f"the record of run {run_id} names another run; see `tenure show --raw`"
+        raise CorruptRecord(message, run_id=run_id)
+    return run
+
+
+def write_record(run: Run) -> bytes:
+    """Return the bytes of a record: canonical JSON of its text fields."""
+    return canonical.encode(pack_run(run))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """What the tables hold of the run that a change names; `run` is None where there is none."""
+
+    number: int = 0
+    run: Run | None = None
+    entry_ms: int | None = None
+
+
+class Transaction:
+    """One transaction of the writer: the facts it decides by, and what changes write."""
+
+    def __init__(self, connection: sqlite3.Connection, place: Place, records: Records) -> None:
+        self.connection = connection
+        self._place = place
+        self._records = records
+        found = known(connection, place)
+        self.space = found.space
+        self._facts = found.facts
+        self._ceiling_us = found.ceiling_us
+        # Time since boot is read anew for each change, the rest of store time is in the offset.
+        self._offset_us = found.facts.now_us - place.clock.boot_ns() // 1000
+
+    def facts(self) -> Facts:
+        """Return what the store knows now; the ceiling is raised before a time above it is given out."""
+        now_us = max(self._facts.now_us, self._place.clock.boot_ns() // 1000 + self._offset_us)
+        if now_us > self._ceiling_us:
+            self._ceiling_us = now_us + CEILING_US
+            self.connection.execute(FILE["raise_ceiling"], (self._ceiling_us,))
+        self._facts = replace(self._facts, now_us=now_us)
+        return self._facts
+
+    def raise_ttl(self, ttl_ms: int) -> None:
+        """Make the longest lease at least this."""
+        self.connection.execute(FILE["raise_ttl"], (ttl_ms, self.space))
+        self._facts = replace(self._facts, max_ttl_ms=max(self._facts.max_ttl_ms, ttl_ms))
+
+    def decide(self, change: Change) -> Answer:
+        """Decide a change and write what it does."""
+        facts = self.facts()
+        shelf = Shelf()
+        row = self.connection.execute(_SQL["find_run"], (self.space, change.run)).fetchone()
+        if row is not None:
+            number, data, entry_ms = row
+            try:
+                shelf = Shelf(number=number, run=self._records.read(change.run, data), entry_ms=entry_ms)
+                found = self._found(shelf, change)
+            except CorruptRecord:
+                return self._corrupt(change, number, facts)
+        else:
+            found = Found()
+        answer = rules.decide(change, found, facts)
+        if answer.verdict is Verdict.LANDED:
+            self._land(change, shelf, answer)
+        elif answer.verdict is Verdict.ALREADY and answer.run is not None:
+            self._put(shelf, answer.run, shelf.entry_ms)
+        elif answer.why is Why.HELD and answer.run is not None:
+            # The entry was early (renewals do not move it): move it to the lease's end, or every look finds it again.
+            self.connection.execute(_SQL["move_entry"], (rules.due_index(answer.run), shelf.number))
+        return answer
+
+    def _corrupt(self, change: Change, number: int, facts: Facts) -> Answer:
+        if isinstance(change, Claim):
+            # Out of the index, or it would be found by every look and crowd out runs that can be read; when the record
+            # is made good again, the repair pass finds that its entry is missing.
+            self.connection.execute(_SQL["move_entry"], (None, number))
+        return Answer(verdict=Verdict.REFUSED, why=Why.CORRUPT, now_us=facts.now_us)
+
+    def _found(self, shelf: Shelf, change: Change) -> Found:
+        run, row, item = shelf.run, "", None
+        if run is not None and isinstance(change, Commit):
+            row = self._row(shelf.number, run, change.row.seq)
+        if isinstance(change, Post):
+            item = self._item(shelf.number, change.item)
+        return Found(run=run, row=row, item=item, due=shelf.entry_ms)
+
+    def _row(self, number: int, run: Run, seq: int) -> str:
+        first, last = row_keys(number)
+        found = self.connection.execute(_SQL["last_row"], (first, last)).fetchone()
+        key, digest = found if found is not None else (first, b"")
+        if (key - first, digest.decode(errors="replace")) != (run.last_seq, run.head):
+            message = f"the journal of run {run.id} does not end where its record says; see `tenure show --raw`"
+            raise CorruptRecord(message, run_id=run.id)
+        if not 0 < seq <= run.last_seq:
+            return ""
+        found = self.connection.execute(_SQL["row_digest"], (first + seq,)).fetchone()
+        return found[0].decode(errors="replace") if found is not None else ""
+
+    def _item(self, number: int, item_id: str) -> Item | None:
+        found = self.connection.execute(_SQL["find_item"], (number, item_id)).fetchone()
+        return unpack_item(item_id, found[0]) if found is not None else None
+
+    def _land(self, change: Change, shelf: Shelf, answer: Answer) -> None:
+        run = answer.run
+        if run is None:
+            if isinstance(change, Delete) and shelf.run is not None:
+                self._delete(shelf.number, shelf.run)
+            return
+        if isinstance(change, Create):
+            self._create(change, run, answer.now_us // 1000)
+            return
+        consumed = self._consumed(change, shelf.number) if isinstance(change, Commit) else []
+        moves = shelf.run is not None and moves_index(change, shelf.run, run)
+        self._put(shelf, run, rules.due_index(run) if moves else shelf.entry_ms)
+        if isinstance(change, Commit):
+            self._append(change, shelf.number, answer.now_us // 1000)
+            for item_id, data in consumed:
+                self.connection.execute(_SQL["update_item"], (data, shelf.number, item_id))
+        elif isinstance(change, Post):
+            item = _posted(change, run.inbox_seq, answer.now_us // 1000)
+            self.connection.execute(_SQL["insert_item"], (shelf.number, item.seq, item.id, pack_item(item)))
+
+    def _create(self, change: Create, run: Run, now_ms: int) -> None:
+        data = write_record(run)
+        self._records.keep(run, data)
+        columns = (run.kind, run.status.value, run.owner, run.parent, run.created_ms, run.token, run.priority)
+        values = (self.space, run.id, *columns, rules.due_index(run), data.decode())
+        number = self.connection.execute(_SQL["insert_run"], values).lastrowid
+        self._append(change, number or 0, now_ms)
+
+    def _append(self, change: Create | Commit, number: int, now_ms: int) -> None:
+        if change.row is not None:
+            key = row_keys(number)[0] + change.row.seq
+            self.connection.execute(_SQL["insert_row"], (key, pack_row(change.row, now_ms)))
+        for digest, data in change.blobs.items():
+            self.connection.execute(_SQL["insert_blob"], (number, digest, data))
+
+    def _put(self, shelf: Shelf, run: Run, entry_ms: int | None) -> None:
+        data = write_record(run)
+        self._records.keep(run, data)
+        columns = _columns(run)
+        if shelf.run is not None and (columns, entry_ms) == (_columns(shelf.run), shelf.entry_ms):
+            # The common road touches no index.
+            self.connection.execute(_SQL["update_record"], (data.decode(), shelf.number))
+        else:
+            self.connection.execute(_SQL["update_run"], (*columns, entry_ms, data.decode(), shelf.number))
+
+    def _consumed(self, change: Commit, number: int) -> list[tuple[str, bytes]]:
+        items = [(item_id, self._item(number, item_id)) for item_id in change.consume]
+        return [(k, pack_item(replace(item, body=b"", consumed=True))) for k, item in items if item is not None]
+
+    def _delete(self, number: int, run: Run) -> None:
+        self.connection.execute(FILE["raise_floor"], (run.token, self.space))
+        self._facts = replace(self._facts, floor=max(self._facts.floor, run.token))
+        self.connection.execute(_SQL["delete_rows"], row_keys(number))
+        for name in ("delete_items", "delete_blobs", "delete_run"):
+            self.connection.execute(_SQL[name], (number,))
+
+
+def _posted(change: Post, seq: int, now_ms: int) -> Item:
+    return Item(
+        seq=seq,
+        id=change.item,
+        name=change.name,
+        ask=change.ask,
+        digest=change.digest,
+        body=change.body,
+        at_ms=now_ms,
+    )
+
+
+def _columns(run: Run) -> tuple[str, str, str, str, int, int]:
+    return run.kind, run.status.value, run.owner, run.parent, run.token, run.priority
+
+
+def row_keys(number: int) -> tuple[int, int]:
+    """Return the key before a run's first commit, and the last one that a commit of it can have."""
+    return number << 32, (number << 32) | 0xFFFFFFFF
+
+
+def transact(connection: sqlite3.Connection, place: Place, records: Records, works: Sequence[Work]) -> list[Any]:
+    """Do works in one transaction and return an answer to each; BatchFailed if it failed as a whole and left nothing.
+
+    An answer that is an error of ours had written nothing.
+    """
+    try:
+        patiently(place, lambda: connection.execute("BEGIN IMMEDIATE"))
+    except sqlite3.Error as error:
+        # The file was never ours: asking one by one would only wait again.
+        return [translated(error, place.path)] * len(works)
+    committing = False
+    try:
+        transaction = Transaction(connection, place, records)
+        answers = [_done(work, transaction) for work in works]
+        committing = True
+        connection.execute("COMMIT")
+        return answers
+    except Exception as error:
+        _roll_back(connection)
+        raise BatchFailed(_uncommitted(error, place) if committing else translated(error, place.path)) from error
+
+
+def _done(work: Work, transaction: Transaction) -> Any:
+    before = transaction.connection.total_changes
+    try:
+        return work(transaction)
+    except TenureError as error:
+        if transaction.connection.total_changes != before:
+            raise  # half of it is written: the whole transaction goes
+        return error
+
+
+def _uncommitted(error: Exception, place: Place) -> Exception:
+    # A COMMIT that could not flush may stand in the log all the same, where the next open finds it.
+    if (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_IOERR"):
+        message = f"{place.path} could not be flushed ({error}); send the same request again, or look"
+        return OutcomeUnknown(message)
+    return translated(error, place.path)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error:  # a failed COMMIT has rolled back by itself
+        return
