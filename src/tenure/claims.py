@@ -118,7 +118,8 @@ class Claims:
             answers = (
                 await self._store.commit_many(changes) if len(changes) > 1 else [await self._store.commit(changes[0])]
             )
-            self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=self._ledger.ttl_ms)
+            answered = any(not isinstance(answer, UNANSWERED) for answer in answers)
+            self._pulse.contact(self._clock.boot_ns(), ok=answered, ttl_ms=self._ledger.ttl_ms)
         except UNANSWERED as error:
             self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=self._ledger.ttl_ms)
             answers = [error if isinstance(error, TenureError) else _unanswered(change, error) for change in changes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -26,34 +26,15 @@ from tenure.core.run import (
     Verdict,
     Why,
 )
-from tenure.effects import Effects, merged
+from tenure.effects import Append, Effects, InboxUnread, merged
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed, TenureError
 from tenure.heartbeat import Pulse
 from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
 from tenure.store import Store
-from tenure.trust import Trust
+from tenure.trust import Trust, refused_line
 
 log = logging.getLogger("tenure.lease")
-
-
-class InboxUnread(Exception):
-    """The suspension was refused because the inbox holds something unread: read it, then decide again."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Entry:
-    events: list[bytes]
-    effects: Effects
-    size: int
-    taken: bool = False
-    error: BaseException | None = None
-    seq: int = 0
-    done: anyio.Event = field(default_factory=anyio.Event)
-
-    def settle(self, error: BaseException | None = None) -> None:
-        self.error = error
-        self.done.set()
 
 
 class Committer:
@@ -67,7 +48,8 @@ class Committer:
         self._pulse = pulse
         self._clock = clock
         self._code_version = code_version
-        self._entries: list[_Entry] = []
+        self._entries: list[Append] = []
+        self._ending: Append | None = None
         self._bell = anyio.Event()
         self._begun: Grant | None = None
         self._history = False
@@ -78,12 +60,18 @@ class Committer:
         """Return the seq of the commit that carries the events, once it has landed."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._trust.check()
+        if (ending := self._ending) is not None and effects.status is not None:
+            # The same end again, after its caller was cancelled: it is on its way, and its answer is this one's.
+            await ending.done.wait()
+            if ending.error is None and ending.effects.status is effects.status:
+                return ending.seq
         if self._closed or self._trust.over or self._trust.ending:
             message = "the lease is being ended; nothing can be written after settle, suspend or hand_back"
             raise NotAllowed(message, run=self.run)
-        entry = _Entry(events=events, effects=effects, size=sum(map(len, events)) + sum(map(len, effects.blobs)))
+        entry = Append(events=events, effects=effects, size=sum(map(len, events)) + sum(map(len, effects.blobs)))
         # The flag drops before the command is sent: nobody starts an effect while the lease is being given away.
         self._trust.ending = effects.status is not None
+        self._ending = entry if effects.status is not None else None
         self._entries.append(entry)
         self._bell.set()
         try:
@@ -91,12 +79,14 @@ class Committer:
         except BaseException:
             if not entry.taken:
                 self._entries.remove(entry)
-                if effects.status is not None:
-                    self._trust.ending = False
+                self._not_ending()
             raise
         if entry.error is not None:
             raise entry.error
         return entry.seq
+
+    def _not_ending(self) -> None:
+        self._ending, self._trust.ending = None, False
 
     async def work(self) -> None:
         """Write what is appended until the lease is over; runs as a task of the ledger."""
@@ -122,8 +112,8 @@ class Committer:
         self._closed = True
         self._bell.set()
 
-    def _take(self) -> list[_Entry]:
-        taken: list[_Entry] = []
+    def _take(self) -> list[Append]:
+        taken: list[Append] = []
         size = 0
         while self._entries and (not taken or size + self._entries[0].size < canonical.MAX_COMMIT_BYTES // 2):
             entry = self._entries.pop(0)
@@ -132,12 +122,12 @@ class Committer:
             size += entry.size
         return taken
 
-    async def _flush(self, batch: list[_Entry]) -> None:
+    async def _flush(self, batch: list[Append]) -> None:
         try:
             await self._write(batch)
         except InboxUnread as unread:
             guarded = [entry for entry in batch if entry.effects.inbox_seq is not None]
-            self._trust.ending = False
+            self._not_ending()
             for entry in guarded:
                 entry.settle(unread)
             if rest := [entry for entry in batch if entry.effects.inbox_seq is None]:
@@ -145,16 +135,17 @@ class Committer:
         except TenureError as error:
             if isinstance(error, LeaseLost | HistoryLost):
                 self._trust.lose(error)
+                await self._tell(error)
             for entry in batch:
                 entry.settle(error)
-            if self._trust.error is None and any(entry.effects.status is not None for entry in batch):
-                self._trust.ending = False
+            if self._trust.error is None:
+                self._not_ending()
         except BaseException as error:
             for entry in batch:
                 entry.settle(error)
             raise
 
-    async def _write(self, batch: list[_Entry]) -> None:
+    async def _write(self, batch: list[Append]) -> None:
         while True:
             grant = self._trust.grant
             change = self._build(batch, grant)
@@ -172,7 +163,7 @@ class Committer:
                 self._trust.lose(lost(replace(answer, why=Why.LOST), change.run))
             return
 
-    def _build(self, batch: list[_Entry], grant: Grant) -> Commit:
+    def _build(self, batch: list[Append], grant: Grant) -> Commit:
         events = [event for entry in batch for event in entry.events]
         if self._begun is not grant:
             run = self.run
@@ -240,7 +231,7 @@ class Committer:
         after = rules.applied(change, Found(run=self.run), facts)
         self.run = after if after is not None else self.run
 
-    def _landed(self, batch: list[_Entry], change: Commit) -> None:
+    def _landed(self, batch: list[Append], change: Commit) -> None:
         self._begun = self._trust.grant
         for event in journal.events_of(change.row):
             self.state.add(event)
@@ -260,6 +251,13 @@ class Committer:
         if answer.why in (Why.CORRUPT, Why.STAGED):
             return error_of(answer, change.run)
         return lost(answer, change.run)
+
+    async def _tell(self, error: LeaseLost | HistoryLost) -> None:
+        with anyio.move_on_after(1.0):
+            try:
+                await self._store.tell_refused(refused_line(self._trust.grant, error, what="commit"))
+            except TenureError:
+                log.debug("run %s: the refused write could not be told", self.run.id)
 
     def _ask_reattach(self) -> None:
         self._history = True

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import anyio
+
 from tenure.core.run import Due, Outcome, Request, Status
 from tenure.errors import NotAllowed
 
@@ -28,6 +30,28 @@ class Effects:
     outcome: Outcome | None = None
     blobs: tuple[bytes, ...] = ()
     base: bool = False
+
+
+class InboxUnread(Exception):
+    """The suspension was refused because the inbox holds something unread: read it, then decide again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Append:
+    """One append that waits for its commit; `taken` once it is part of one."""
+
+    events: list[bytes]
+    effects: Effects
+    size: int
+    taken: bool = False
+    error: BaseException | None = None
+    seq: int = 0
+    done: anyio.Event = field(default_factory=anyio.Event)
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """Tell the caller that it has landed, or why not."""
+        self.error = error
+        self.done.set()
 
 
 def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> dict[str, Any]:

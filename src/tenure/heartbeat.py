@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ import anyio.lowlevel
 from tenure.clock import Clock
 from tenure.core.run import Answer, Grant, Renew
 from tenure.errors import TenureError
-from tenure.store import Store
+from tenure.store import Refused, Store
 
 log = logging.getLogger("tenure.heartbeat")
 
@@ -35,8 +36,13 @@ class Renewed(Protocol):
         """Return the current grant."""
         ...
 
-    def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> None:
-        """Take in the answer to a renewal of `grant` that was sent at `sent_ns` of the local clock."""
+    @property
+    def remaining_ms(self) -> int:
+        """Return what is left until the local deadline, in milliseconds."""
+        ...
+
+    def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> Refused | None:
+        """Take in the answer to a renewal of `grant` that was sent at `sent_ns`; return what a refusal has to tell."""
         ...
 
     def unanswered(self, error: Exception, /) -> None:
@@ -60,7 +66,8 @@ class Pulse:
     late_renewals: int = 0
     lag_ms: int = 0
     stack: str = ""
-    failing_since_ns: int | None = None
+    answered_ns: int = 0
+    failing: bool = False
     outage_ended_ns: int | None = None
 
     def enter(self, lease: Renewed) -> None:
@@ -80,24 +87,26 @@ class Pulse:
 
     def contact(self, now_ns: int, *, ok: bool, ttl_ms: int) -> None:
         """Note whether the store answered; an outage of more than ttl/3 is remembered, for it kills nobody."""
-        if not ok:
-            self.failing_since_ns = self.failing_since_ns or now_ns
-        elif self.failing_since_ns is not None:
-            if now_ns - self.failing_since_ns > ttl_ms * 1_000_000 // 3:
+        if ok:
+            if self._silent(now_ns, ttl_ms):
                 self.outage_ended_ns = now_ns
-            self.failing_since_ns = None
+            self.answered_ns = now_ns
+        self.failing = not ok
 
     def blames(self, now_ns: int, ttl_ms: int) -> bool:
         """Return whether a takeover may be counted against its run: not in, or within two ttl after, an outage."""
-        ttl_ns = ttl_ms * 1_000_000
-        if self.failing_since_ns is not None and now_ns - self.failing_since_ns > ttl_ns // 3:
+        if self._silent(now_ns, ttl_ms):
             return False
-        return self.outage_ended_ns is None or now_ns - self.outage_ended_ns > 2 * ttl_ns
+        return self.outage_ended_ns is None or now_ns - self.outage_ended_ns > 2 * ttl_ms * 1_000_000
+
+    def _silent(self, now_ns: int, ttl_ms: int) -> bool:
+        return self.failing and now_ns - self.answered_ns > ttl_ms * 1_000_000 // 3
 
 
 async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None:
     """Renew all leases once, in one round trip without retry: renewed, lost, history or unknown for each."""
-    held = pulse.held()
+    # A lease past its local deadline is given up, even where the store would still renew it.
+    held = [lease for lease in pulse.held() if lease.remaining_ms > 0]
     stalled_ms = (clock.boot_ns() - pulse.seen_ns) // 1_000_000
     if not held:
         return
@@ -119,13 +128,14 @@ async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None
             lease.unanswered(error)
         return
     now_ns = clock.boot_ns()
-    pulse.contact(now_ns, ok=True, ttl_ms=ttl_ms)
+    pulse.contact(now_ns, ok=any(isinstance(answer, Answer) for answer in answers), ttl_ms=ttl_ms)
     pulse.lag_ms = (now_ns - sent_ns) // 1_000_000
     for lease, grant, answer in zip(held, grants, answers, strict=True):
-        if isinstance(answer, Answer):
-            lease.answered(grant, answer, sent_ns)
-        else:
+        if not isinstance(answer, Answer):
             lease.unanswered(answer)
+        elif (line := lease.answered(grant, answer, sent_ns)) is not None:
+            with suppress(TenureError):
+                await store.tell_refused(line)
 
 
 class HeartbeatThread:

@@ -16,10 +16,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tenure.codec import to_json_value
-from tenure.committer import Committer, InboxUnread
+from tenure.committer import Committer
 from tenure.core import build, canonical, journal
 from tenure.core.run import Due, Grant, How, Item, Outcome, Request, Row, Run, Status
-from tenure.effects import Effects, due_of
+from tenure.effects import Effects, InboxUnread, due_of
 from tenure.errors import CorruptRecord, NotAllowed, RunQuarantined
 from tenure.handle import pages
 from tenure.store import Store

@@ -16,6 +16,7 @@ from tenure.core.run import Answer, Grant, Run, Verdict
 from tenure.errors import HistoryLost, LeaseLost, StoreUnavailable, TenureError
 from tenure.heartbeat import native_loop, soon
 from tenure.refusals import lost
+from tenure.store import Refused
 
 log = logging.getLogger("tenure.lease")
 
@@ -29,6 +30,18 @@ class LeaseChange:
     remaining_ms: int
     token: int
     current_token: int | None = None
+
+
+def refused_line(grant: Grant, error: LeaseLost | HistoryLost, *, what: str) -> Refused:
+    """Return what a refused holder tells: what was refused left no trace in the run, and people want to know."""
+    return Refused(
+        run=grant.run,
+        owner=grant.owner,
+        token=grant.token,
+        what=what,
+        why=error.reason if isinstance(error, LeaseLost) else "history_lost",
+        current_token=error.run.token if error.run is not None else 0,
+    )
 
 
 def margin_ms(ttl_ms: int) -> int:
@@ -97,18 +110,23 @@ class Trust:
             self._sent_ns = sent_ns
             self._deadline_ns = self._deadline(sent_ns, left_ms)
 
-    def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> None:
-        """Take in the answer to a renewal: renewed, lost or history."""
-        if grant is not self.grant or self.ending or self.over:
-            # A renewal that was on its way while the lease ended or got another grant says nothing about this one.
-            return
+    def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> Refused | None:
+        """Take in the answer to a renewal: renewed, lost (returns what to tell) or history."""
+        if grant is not self.grant or self.over:
+            return None
         if answer.ok:
             self.believe(sent_ns, answer.left_ms)
+        elif self.ending:
+            # The renewal met the commit that ends the lease; that commit's own answer tells what became of it.
+            return None
         elif answer.verdict is Verdict.HISTORY:
             if self.on_history is not None:
                 soon(self._loop, self.on_history)
         else:
-            self.lose(lost(answer, grant.run))
+            error = lost(answer, grant.run)
+            self.lose(error)
+            return refused_line(grant, error, what="renew")
+        return None
 
     def unanswered(self, error: Exception, /) -> None:
         """Take in that a renewal had no answer: trust runs on to its deadline and no further."""

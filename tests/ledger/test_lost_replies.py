@@ -1,0 +1,166 @@
+"""What a holder does when the store's word does not reach it."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+
+from tenure import LeaseChange, LeaseLost, Ledger, Status, StoreUnavailable, open_store
+from tenure.core.journal import verify_run
+from tenure.core.run import Change, Claim, Commit, Create, End, How, Renew
+from tenure.testing.faults import Fault, FaultStore, Order
+
+pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[FaultStore]:
+    async with FaultStore(open_store("memory://")) as store:
+        yield store
+
+
+def a(*kinds: type) -> Callable[[Change], bool]:
+    def match(change: Change) -> bool:
+        return isinstance(change, kinds)
+
+    return match
+
+
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST])
+async def test_i07_b070_a_lost_reply_is_asked_again_and_takes_effect_once(store: FaultStore, fault: Fault) -> None:
+    async with Ledger(store, ttl=2) as ledger:
+        for kind in (Create, Claim, Commit):
+            store.orders.append(Order(fault=fault, match=a(kind)))
+        handle = await ledger.submit("count", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            await lease.checkpoint({"a": 1})
+            store.orders.append(Order(fault=fault, match=a(Commit)))
+            await lease.settle("completed", "done")
+        assert await handle.result(timeout=1) == "done"
+        run = await handle.load()
+        assert (run.version, run.last_seq, run.ordinal, run.attempt) == (4, 3, 1, 1)
+        assert verify_run(run, await store.tail("r1")).ok
+        keys = [c.row.digest for c in store.sent if isinstance(c, Commit)]
+        assert len(keys) == 2 * len(set(keys))
+
+
+async def test_b071_a_record_whose_write_failed_is_written_before_anything_else(store: FaultStore) -> None:
+    async with Ledger(store, ttl=2) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            store.orders.append(Order(fault=Fault.REQUEST_LOST, times=3, match=a(Commit)))
+            await lease.record("tool:c1", "sent")
+            assert lease.state.records["", "tool:c1"]["value"] == "sent"
+            await lease.settle()
+        assert (await ledger.load("r1")).last_seq == 3
+
+
+async def test_i05_b019_silence_ends_the_trust_before_the_lease(store: FaultStore) -> None:
+    changes: list[LeaseChange] = []
+    async with Ledger(store, ttl=1, on_change=changes.append) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        store.orders.append(Order(fault=Fault.SILENCE, times=99, match=a(Renew)))
+        begun = time.monotonic()
+        with pytest.raises(LeaseLost) as lost:
+            async with ledger.hold("r1"):
+                await anyio.sleep(30)
+        assert lost.value.reason == "expired"
+        assert time.monotonic() - begun < 1.0
+        assert isinstance(changes[0].error, StoreUnavailable)
+        assert changes[0].remaining_ms > 0
+        assert isinstance(changes[-1].error, LeaseLost)
+
+
+async def test_i05_no_write_starts_after_the_deadline_and_one_that_landed_is_found(store: FaultStore) -> None:
+    async with Ledger(store, ttl=1) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        store.orders.append(Order(fault=Fault.SILENCE, times=99, match=a(Renew)))
+        store.orders.append(Order(fault=Fault.REPLY_LOST, times=99, match=a(Commit)))
+        with pytest.raises(LeaseLost):
+            async with ledger.hold("r1") as lease:
+                with anyio.CancelScope(shield=True):
+                    await lease.checkpoint({"a": 1})
+                await anyio.sleep(30)
+        await anyio.sleep(0.2)
+        sent = len([c for c in store.sent if isinstance(c, Commit)])
+        await anyio.sleep(0.5)
+        assert len([c for c in store.sent if isinstance(c, Commit)]) == sent
+        assert (await ledger.load("r1")).last_seq == 2
+
+
+async def test_i21_a_claim_that_is_cancelled_leaves_no_lease_that_nobody_releases(store: FaultStore) -> None:
+    async with Ledger(store, ttl=5) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        store.orders.append(Order(fault=Fault.DELAY, seconds=0.1, match=a(Claim)))
+        with anyio.move_on_after(0.15):
+            async with ledger.hold("r1"):
+                pytest.fail("the claim should have been cancelled")
+        with anyio.fail_after(2):
+            while not any(isinstance(change, End) for change in store.sent):  # noqa: ASYNC110 - another task sends it
+                await anyio.sleep(0.01)
+        async with ledger.hold("r1", wait=1) as lease:
+            assert lease.run.attempt == 1
+
+
+async def test_b020_nothing_is_sent_for_a_lease_after_it_was_given_back(store: FaultStore) -> None:
+    async with Ledger(store, ttl=1) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        store.orders.append(Order(fault=Fault.DELAY, seconds=0.1, match=a(Renew)))
+        async with ledger.hold("r1"):
+            await anyio.sleep(0.4)
+        sent = len(store.sent)
+        await anyio.sleep(1.0)
+        assert len(store.sent) == sent
+        async with ledger.hold("r1") as lease:
+            assert lease.run.ordinal == 2
+
+
+async def test_b081_the_flag_drops_before_the_command_is_sent(store: FaultStore) -> None:
+    async with Ledger(store, ttl=2) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        store.orders.append(Order(fault=Fault.DELAY, seconds=0.2, match=a(Commit)))
+        async with ledger.hold("r1") as lease, anyio.create_task_group() as tasks:
+            tasks.start_soon(lease.hand_back)
+            await anyio.sleep(0.1)
+            assert not lease.live
+        assert (await ledger.load("r1")).status is Status.QUEUED
+
+
+async def test_b075_a_cancelled_hand_back_can_be_asked_again(store: FaultStore) -> None:
+    async with Ledger(store, ttl=2) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        store.orders.append(Order(fault=Fault.DELAY, seconds=0.1, match=a(Commit)))
+        async with ledger.hold("r1") as lease:
+            with anyio.move_on_after(0.05):
+                await lease.hand_back()
+        assert (await ledger.load("r1")).status is Status.QUEUED
+        async with ledger.hold("r1", wait=1):
+            pass
+
+
+async def test_b028_an_outage_is_no_crash_of_the_runs_it_hits(store: FaultStore) -> None:
+    async with Ledger(store, ttl=1) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        before = ledger.blame
+        with pytest.raises(LeaseLost):
+            async with ledger.hold("r1"):
+                store.down = True
+                await anyio.sleep(30)
+        assert (before, ledger.blame) == (True, False)
+        store.down = False
+        async with ledger.hold("r1", wait=3) as lease:
+            assert (lease.run.attempt, lease.run.crashes) == (2, 0)
+
+
+async def test_a_refused_write_is_told(store: FaultStore) -> None:
+    async with Ledger(store, ttl=2) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        with pytest.raises(LeaseLost):
+            async with ledger.hold("r1") as lease:
+                with anyio.CancelScope(shield=True):
+                    run = await ledger.load("r1")
+                    await store.inner.commit(End(run="r1", how=How.EVICT, token=run.token))
+                    await lease.checkpoint({"a": 1})
+        (line,) = await store.refused()
+        assert (line.run, line.why, line.token) == ("r1", "evicted", run.token)
