@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # One line per public name, `from home import Name as Name`: type checkers see what `__getattr__` will find.
+    from tenure.active import ActiveRun as ActiveRun
+    from tenure.app import App as App
+    from tenure.app import Kind as Kind
     from tenure.core.run import Grant as Grant
     from tenure.core.run import Request as Request
     from tenure.core.run import Run as Run
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     from tenure.handle import Handle as Handle
     from tenure.lease import Lease as Lease
     from tenure.ledger import Ledger as Ledger
+    from tenure.retry import Retry as Retry
+    from tenure.retry import TryLater as TryLater
     from tenure.store import Durability as Durability
     from tenure.store import Store as Store
     from tenure.store import Where as Where
@@ -55,6 +60,8 @@ __version__ = "0.1.0"
 
 # Public name -> the module it lives in.
 _HOME: dict[str, str] = {
+    "ActiveRun": "tenure.active",
+    "App": "tenure.app",
     "CancelRequested": "tenure.errors",
     "Code": "tenure.errors",
     "CorruptRecord": "tenure.errors",
@@ -66,6 +73,7 @@ _HOME: dict[str, str] = {
     "InvalidContent": "tenure.errors",
     "InvalidId": "tenure.errors",
     "InvalidUrl": "tenure.errors",
+    "Kind": "tenure.app",
     "Lease": "tenure.lease",
     "LeaseChange": "tenure.trust",
     "LeaseHeld": "tenure.errors",
@@ -77,6 +85,7 @@ _HOME: dict[str, str] = {
     "ReplayDrift": "tenure.errors",
     "Request": "tenure.core.run",
     "RequestClosed": "tenure.errors",
+    "Retry": "tenure.retry",
     "Run": "tenure.core.run",
     "RunCancelled": "tenure.errors",
     "RunClosed": "tenure.errors",
@@ -94,6 +103,7 @@ _HOME: dict[str, str] = {
     "StoreUnavailable": "tenure.errors",
     "StoreUnsafe": "tenure.errors",
     "TenureError": "tenure.errors",
+    "TryLater": "tenure.retry",
     "UnknownKind": "tenure.errors",
     "Where": "tenure.store",
     "open_store": "tenure.stores",

@@ -238,13 +238,16 @@ class Claims:
     async def listen(self) -> None:
         """Renew at once when somebody says that a held run was changed from outside: its holder learns it now."""
         while True:
-            topics = ["run:" + trust.grant.run for trust in self._pulse.held()]
+            held = [t for t in self._pulse.held() if isinstance(t, Trust) and not t.grant.run.startswith("_")]
+            topics = ["run:" + trust.grant.run for trust in held]
             if not topics:
                 await anyio.sleep(0.1)
                 continue
             try:
                 if await self._store.woken(topics, timeout=0.5):
                     self._heart.hurry()
+                    for trust in held:
+                        trust.tell()
             except TenureError:
                 await anyio.sleep(0.5)
 

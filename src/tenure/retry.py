@@ -22,6 +22,15 @@ from tenure.errors import (
 
 T = TypeVar("T")
 
+
+class TryLater(Exception):
+    """Raised by a handler: hand the run back, due in `after` seconds; it is no failure."""
+
+    def __init__(self, *, after: float = 0) -> None:
+        super().__init__(f"try again in {after} s")
+        self.after = after
+
+
 NEVER_RECORDED = (
     CancelRequested,
     Draining,
@@ -31,6 +40,7 @@ NEVER_RECORDED = (
     RunDeclined,
     RunSuspended,
     StoreUnavailable,
+    TryLater,
 )
 """Errors that say something about the attempt and nothing about the call: no record, and no other try of the call."""
 

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import anyio
+
 from tenure.clock import Clock
 from tenure.core.run import Answer, Grant, Run, Verdict
 from tenure.errors import HistoryLost, LeaseLost, StoreUnavailable, TenureError
@@ -61,9 +63,11 @@ class Trust:
         self.over = False
         self.on_lost: Callable[[], None] | None = None
         self.on_history: Callable[[], None] | None = None
+        self.on_regrant: Callable[[Grant], None] | None = None
         self._clock = clock
         self._on_change = on_change
         self._loop = native_loop()
+        self._told = anyio.Event()
         self._guard = threading.Lock()
         self._sent_ns = sent_ns
         self._deadline_ns = self._deadline(sent_ns, left_ms)
@@ -77,6 +81,14 @@ class Trust:
         if self.over or self.error is not None:
             return 0
         return max(0, (self._deadline_ns - self._clock.boot_ns()) // 1_000_000)
+
+    @property
+    def ends_in_ms(self) -> int:
+        """Return what is left until the store may let somebody in, as the last answer said: send time + left.
+
+        What still runs after that runs beside a successor, so it counts on, below 0 too, when the lease is lost.
+        """
+        return (self._deadline_ns - self._clock.boot_ns()) // 1_000_000 + margin_ms(self.grant.ttl_ms)
 
     @property
     def live(self) -> bool:
@@ -109,6 +121,9 @@ class Trust:
             self.grant = grant
             self._sent_ns = sent_ns
             self._deadline_ns = self._deadline(sent_ns, left_ms)
+        # Who ends the grants of a dead process has to know this one before anything is done under it.
+        if self.on_regrant is not None:
+            self.on_regrant(grant)
 
     def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> Refused | None:
         """Take in the answer to a renewal: renewed, lost (returns what to tell) or history."""
@@ -151,6 +166,15 @@ class Trust:
         self._tell(error)
         if self.on_lost is not None:
             soon(self._loop, self.on_lost)
+
+    def tell(self) -> None:
+        """Pass on that somebody changed the run from outside."""
+        self._told.set()
+
+    async def told(self) -> None:
+        """Wait until somebody says that the run was changed from outside: a hint, which may be lost."""
+        await self._told.wait()
+        self._told = anyio.Event()
 
     def _tell(self, error: TenureError) -> None:
         run: Run | None = error.run

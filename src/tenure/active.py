@@ -1,0 +1,184 @@
+"""What a handler works with: one call of a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, TypeVarTuple, cast, overload
+
+import anyio
+from anyio.abc import TaskGroup
+
+from tenure.calling import Threads, invoke, readable, returns_of
+from tenure.core import canonical, ids
+from tenure.retry import ONCE, Retry
+from tenure.steps import Call, Steps
+
+if TYPE_CHECKING:
+    from tenure.handle import Handle, KindLike
+    from tenure.lease import Lease
+    from tenure.ledger import Ledger
+
+In = TypeVar("In")
+ChildIn = TypeVar("ChildIn")
+Out = TypeVar("Out")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+Effect = Literal["repeat", "reconcile", "ask", "fail"]
+
+
+class RunLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose lines carry which run, attempt, grant and worker they belong to."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Put the run's fields beside those of the call."""
+        return msg, {**kwargs, "extra": {**(self.extra or {}), **kwargs.get("extra", {})}}
+
+
+class ActiveRun(Generic[In]):
+    """One call of a handler under a lease. `deps` is what the app's lifespan yielded; `tasks` die with the call."""
+
+    tasks: TaskGroup
+
+    def __init__(self, ledger: Ledger, lease: Lease, *, input: In, deps: Any = None) -> None:
+        self.lease = lease
+        self.input = input
+        self.deps = deps
+        self.threads = Threads()
+        self.steps = Steps(lease)
+        run = lease.run
+        self.log = RunLog(
+            logging.getLogger("tenure.run"),
+            {
+                "run_id": run.id,
+                "kind": run.kind,
+                "attempt": run.attempt,
+                "ordinal": run.ordinal,
+                "worker": ledger.owner,
+            },
+        )
+        self._ledger = ledger
+
+    @property
+    def id(self) -> str:
+        """Return the run's id."""
+        return self.lease.run.id
+
+    @property
+    def attempt(self) -> int:
+        """Return 1 plus how often the run was taken over."""
+        return self.lease.run.attempt
+
+    @property
+    def token(self) -> int:
+        """Return the fencing token, for outside resources that compare it."""
+        return self.lease.token
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Return the run's tags."""
+        return self.lease.run.tags
+
+    def check(self) -> None:
+        """Raise LeaseLost if nothing may be started any more; steps do it by themselves."""
+        self.lease.check()
+
+    def effect_key(self, key: str, /) -> str:
+        """Return an idempotency key for outside systems: the same in each attempt of this run."""
+        return f"{self.id}:{key}"
+
+    @overload
+    async def step(
+        self,
+        key: str,
+        fn: Callable[[*Ts], Any],
+        /,
+        *args: *Ts,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        effect: Effect = "repeat",
+        returns: type[T],
+        guard: Any = None,
+    ) -> T: ...
+
+    @overload
+    async def step(
+        self,
+        key: str,
+        fn: Callable[[*Ts], Awaitable[T]],
+        /,
+        *args: *Ts,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        effect: Effect = "repeat",
+        returns: None = None,
+        guard: Any = None,
+    ) -> T: ...
+
+    @overload
+    async def step(
+        self,
+        key: str,
+        fn: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        effect: Effect = "repeat",
+        returns: None = None,
+        guard: Any = None,
+    ) -> T: ...
+
+    async def step(
+        self,
+        key: str,
+        fn: Callable[[*Ts], Any],
+        /,
+        *args: *Ts,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        effect: Effect = "repeat",
+        returns: Any = None,
+        guard: Any = None,
+    ) -> Any:
+        """Return what `fn(*args)` returns, called once and recorded under `key`; a recorded key calls nothing.
+
+        A failure is recorded too, after `retry`, and raised as StepFailed. `timeout` (seconds) holds for each try.
+        `effect` other than "repeat" announces the call first, and a call in doubt is not made again but StepFailed.
+        `guard` is a JSON value: ReplayDrift if the step is replayed with another. A plain `fn` runs in a worker thread.
+        """
+        self.steps.begin(key, effect)
+        call = Call(
+            key=key,
+            made=partial(self._once, fn, args, timeout),
+            retry=retry or ONCE,
+            effect=effect,
+            type_=returns_of(fn) if returns is None else readable(returns),
+            guard=None if guard is None else canonical.digest(canonical.encode(guard)),
+        )
+        return await self.steps.result(call)
+
+    @overload
+    async def submit(self, key: str, kind: KindLike[ChildIn, Out], input: ChildIn, /) -> Handle[Out]: ...
+
+    @overload
+    async def submit(self, key: str, kind: str, input: Any, /) -> Handle[Any]: ...
+
+    async def submit(self, key: str, kind: KindLike[Any, Any] | str, input: Any, /) -> Handle[Any]:
+        """Submit a child run with the id `{run.id}.{key}`, once over all attempts; it is cancelled with this run."""
+        self.steps.use("child", key)
+        child_id = ids.run_id(f"{self.id}.{key}")
+        self.check()
+        # Not `if isinstance`: both overloads of the ledger take what both overloads here let in.
+        return await self._ledger.submit(cast("Any", kind), input, id=child_id, parent=self.id)
+
+    def drain(self) -> None:
+        """Start no step any more: the steps in hand end, then the call is cut and the run handed back."""
+        self.steps.draining = True
+
+    async def _once(self, fn: Callable[..., Any], args: tuple[Any, ...], timeout: float | None) -> Any:
+        self.check()
+        with anyio.fail_after(timeout):
+            return await invoke(fn, args, self.threads)

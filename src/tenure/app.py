@@ -1,0 +1,195 @@
+"""The registry: kinds with their handlers, and what every handler of a process shares."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
+
+from tenure.active import ActiveRun
+from tenure.calling import hints_of, readable
+from tenure.codec import from_json_value, to_json_value
+from tenure.core import ids
+from tenure.errors import NotAllowed, UnknownKind
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+Out_co = TypeVar("Out_co", covariant=True)
+
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+
+class AgentLike(Protocol[Out_co]):
+    """An agent as an app sees it: it has a name, and drives a run that is held."""
+
+    @property
+    def name(self) -> str:
+        """Return the agent's name."""
+        ...
+
+    async def drive(self, active: ActiveRun[str], /) -> Out_co:
+        """Go on with the run from its journal, and return the answer."""
+        ...
+
+
+class Kind(Generic[In, Out]):
+    """A named handler with the types of its input and result; made by `App.kind`.
+
+    `max_crashes` takeovers without a step in between quarantine a run; `retries` is how often a handler that raised is
+    called again; `timeout` bounds one call, in seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *,
+        max_crashes: int = 3,
+        retries: int = 0,
+        timeout: float | None = None,
+        types: tuple[Any, Any] | None = None,
+    ) -> None:
+        self.name = ids.kind_name(name)
+        self.fn = fn
+        if max_crashes < 2:
+            message = f"max_crashes of kind {name} is at least 2: a run that only shared a process with a death has 1"
+            raise NotAllowed(message)
+        if retries < 0 or (timeout is not None and timeout <= 0):
+            message = f"kind {name} has retries {retries} and timeout {timeout}; both are positive numbers or left out"
+            raise NotAllowed(message)
+        self.max_crashes = max_crashes
+        self.retries = retries
+        self.timeout = timeout
+        self._given = types
+
+    def __repr__(self) -> str:
+        """Return the kind's name in words."""
+        return f"<kind {self.name}>"
+
+    @cached_property
+    def _types(self) -> tuple[Any, Any]:
+        # On first use: annotations may name types that stand further down in the module.
+        if self._given is not None:
+            return self._given
+        hints = hints_of(self.fn)
+        names = list(inspect.signature(self.fn).parameters)
+        if len(names) < 2:
+            message = f"the handler of kind {self.name} takes (run, input), not {len(names)} parameters"
+            raise NotAllowed(message)
+        return readable(hints.get(names[1], Any)), readable(hints.get("return", Any))
+
+    def encode_input(self, value: In, /) -> Any:
+        """Return the JSON value of an input; InvalidContent if it does not fit the annotation."""
+        return to_json_value(value, self._types[0])
+
+    def decode_input(self, value: Any, /) -> In:
+        """Return the typed input of its JSON value; InvalidContent if it does not fit."""
+        return cast("In", from_json_value(value, self._types[0]))
+
+    def encode_result(self, value: Out, /) -> Any:
+        """Return the JSON value of a result; InvalidContent if it does not fit the annotation."""
+        return to_json_value(value, self._types[1])
+
+    def decode_result(self, value: Any, /) -> Out:
+        """Return the typed result of its JSON value; InvalidContent if it does not fit."""
+        return cast("Out", from_json_value(value, self._types[1]))
+
+
+class KindDecorator(Protocol):
+    """What `App.kind` returns."""
+
+    @overload
+    def __call__(self, fn: Callable[[ActiveRun[In], In], Awaitable[Out]], /) -> Kind[In, Out]: ...
+
+    @overload
+    def __call__(self, fn: Callable[[ActiveRun[In], In], Out], /) -> Kind[In, Out]: ...
+
+
+class App:
+    """The kinds that a worker serves. `version` is written to each run it claims, for people to read.
+
+    `lifespan` is an async context manager per worker process, given the app; what it yields is `run.deps`.
+    """
+
+    def __init__(self, *, version: str | None = None, lifespan: Lifespan | None = None) -> None:
+        self.version = ids.label(version, "version") if version is not None else ""
+        self.kinds: dict[str, Kind[Any, Any]] = {}
+        self._lifespan = lifespan
+
+    def kind(
+        self, name: str, /, *, max_crashes: int = 3, retries: int = 0, timeout: float | None = None
+    ) -> KindDecorator:
+        """Decorate the handler of a kind: `async def handler(run, input)`; a plain def runs in a worker thread."""
+
+        def register(fn: Callable[..., Any], /) -> Kind[Any, Any]:
+            return self._add(Kind(name, fn, max_crashes=max_crashes, retries=retries, timeout=timeout))
+
+        return cast("KindDecorator", register)
+
+    def agent(
+        self, agent: AgentLike[Out], /, *, name: str | None = None, max_crashes: int = 3, retries: int = 0
+    ) -> Kind[str, Out]:
+        """Register an agent as a kind; its input is the prompt."""
+
+        async def drive(run: ActiveRun[str], _: str) -> Out:
+            return await agent.drive(run)
+
+        types = (str, getattr(agent, "output", Any))
+        made: Kind[str, Out] = Kind(name or agent.name, drive, max_crashes=max_crashes, retries=retries, types=types)
+        self._add(made)
+        return made
+
+    def _add(self, kind: Kind[Any, Any]) -> Kind[Any, Any]:
+        if kind.name in self.kinds:
+            message = f"the app has a kind {kind.name!r} already; choose another name"
+            raise NotAllowed(message)
+        self.kinds[kind.name] = kind
+        return kind
+
+    def served(self, names: Iterable[str] | None = None, /) -> dict[str, Kind[Any, Any]]:
+        """Return the kinds of these names, all without any; UnknownKind for one that the app does not have."""
+        if names is None:
+            return dict(self.kinds)
+        wanted = list(names)
+        if unknown := [name for name in wanted if name not in self.kinds]:
+            message = f"the app has no kind {unknown[0]!r}; it has {', '.join(sorted(self.kinds)) or 'none'}"
+            raise UnknownKind(message)
+        return {name: self.kinds[name] for name in wanted}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Any]:
+        """Enter the lifespan, if there is one, and yield what it yields."""
+        if self._lifespan is None:
+            yield None
+            return
+        async with self._lifespan(self) as deps:
+            yield deps
+
+
+def load_app(path: str, /) -> App:
+    """Return the app that `module:name` names; NotAllowed says what is wrong with it."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        message = f"{path[:80]!r} does not name an app; write module:app, for example fleet:app"
+        raise NotAllowed(message)
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds text
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        message = f"there is no module {module!r} here or on the Python path; run it where the module is"
+        raise NotAllowed(message) from None
+    app = getattr(found, name, None)
+    if not isinstance(app, App):
+        what = "nothing" if app is None else type(app).__name__
+        message = f"{path} is {what} and no tenure.App; name the App object of the module"
+        raise NotAllowed(message)
+    return app

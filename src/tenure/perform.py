@@ -1,0 +1,176 @@
+"""One call of a handler under a lease, and what becomes of the run by how it ended.
+
+Returned: completed. Raised: failed, or handed back while retries are left. Asked to end: cancelled. Cut by a drain, put
+off, or cut off from the store: handed back, and no failure of the run.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+
+from tenure.active import ActiveRun
+from tenure.app import App, Kind
+from tenure.calling import invoke
+from tenure.core import canonical, rules
+from tenure.core.run import Ask, Status
+from tenure.errors import (
+    Draining,
+    InvalidContent,
+    OutcomeUnknown,
+    RunDeclined,
+    StoreUnavailable,
+    TenureError,
+    UnknownKind,
+)
+from tenure.lease import Lease
+from tenure.ledger import Ledger
+from tenure.retry import TryLater
+
+log = logging.getLogger("tenure.worker")
+
+HANDLER_FAILED = "HANDLER_FAILED"
+HANDLER_TIMEOUT = "HANDLER_TIMEOUT"
+DECLINED_AFTER_S = 5.0
+OUTAGE_AFTER_S = 1.0
+
+
+class _TimedOut(Exception):
+    """The call took longer than the kind's timeout."""
+
+
+async def perform(app: App, ledger: Ledger, lease: Lease, *, deps: Any = None, seen: list[ActiveRun[Any]]) -> None:
+    """Call the handler of the run's kind and end the lease by how the call ends; LeaseLost is raised bare.
+
+    The call is put into `seen` before it starts, for who has to drain it or to wait for its threads.
+    """
+    kind = app.kinds.get(lease.run.kind)
+    if kind is None:
+        message = f"this worker has no kind {lease.run.kind!r}"
+        raise UnknownKind(message, run=lease.run)
+    try:
+        value = kind.decode_input(lease.state.input)
+    except InvalidContent as error:
+        await lease.settle(Status.FAILED, code=error.code.value, message=f"the input: {error.message}")
+        return
+    active: ActiveRun[Any] = ActiveRun(ledger, lease, input=value, deps=deps)
+    seen.append(active)
+    lease.tasks.start_soon(_watch_cancel, ledger, active)
+    try:
+        result = kind.encode_result(await _called(kind, active))
+        # Encoded here, so that a result that cannot be stored fails the run and not the worker.
+        canonical.encode(result, limit=canonical.MAX_EVENT_BYTES)
+    except Exception as error:  # noqa: BLE001 - whatever a handler raises ends its own run and no other
+        await _raised(kind, active, error)
+        return
+    if lease.over:
+        active.log.debug("the handler ended the lease itself")
+    elif active.steps.cancel_told:
+        await _settle_cancelled(active)
+    else:
+        await lease.settle(Status.COMPLETED, result)
+
+
+async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
+    raised: Exception | None = None
+    value: Any = None
+    with active.steps.scope, anyio.move_on_after(kind.timeout) as limit:
+        try:
+            async with anyio.create_task_group() as tasks:
+                active.tasks = tasks
+                try:
+                    value = await invoke(kind.fn, (active, active.input), active.threads)
+                except Exception as error:  # noqa: BLE001 - bare, before the task group wraps it
+                    raised = error
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # A task of the handler's failed. One failure goes by its own name.
+            found = group.exceptions[0] if len(group.exceptions) == 1 else group
+            if not isinstance(found, Exception):
+                raise found from None
+            raised = found
+    if active.steps.scope.cancelled_caught:
+        message = f"run {active.id} was cut by a drain; another worker goes on"
+        raise Draining(message, run_id=active.id)
+    if limit.cancelled_caught:
+        message = f"the call took longer than {kind.timeout} s"
+        raise _TimedOut(message)
+    if raised is not None:
+        raise raised
+    return value
+
+
+async def _raised(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception) -> None:
+    lease = active.lease
+    if lease.lost is not None:
+        raise lease.lost from None
+    if lease.over:
+        active.log.warning("the handler raised %s after it had ended the lease", type(error).__name__)
+        return
+    match error:
+        case Draining():
+            await lease.hand_back()
+        case TryLater(after=after):
+            await lease.hand_back(after=after)
+        case _ if active.steps.cancel_told:
+            await _settle_cancelled(active)
+        case StoreUnavailable() | OutcomeUnknown():
+            active.log.warning("handed back: %s", error)
+            await lease.hand_back(after=OUTAGE_AFTER_S)
+        case RunDeclined():
+            active.log.warning("handed back: %s", error)
+            await lease.hand_back(after=DECLINED_AFTER_S)
+        case _:
+            await _failed(kind, active, error)
+
+
+async def _failed(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception) -> None:
+    if isinstance(error, TenureError):
+        code, message = error.code.value, error.message
+    elif isinstance(error, _TimedOut):
+        code, message = HANDLER_TIMEOUT, str(error)
+    else:
+        code, message = HANDLER_FAILED, f"{type(error).__name__}: {error}"
+    run = active.lease.run
+    if run.failures < kind.retries:
+        after_s = rules.back_off_ms(run.failures + 1) / 1000
+        active.log.warning(
+            "failed (%d of %d retries), due in %g s", run.failures, kind.retries, after_s, exc_info=error
+        )
+        await active.lease.hand_back(after=after_s, failure=f"{code} {message}")
+        return
+    active.log.error("failed with %s", code, exc_info=error)
+    await active.lease.settle(Status.FAILED, code=code, message=message)
+
+
+async def _settle_cancelled(active: ActiveRun[Any]) -> None:
+    lease = active.lease
+    reason = "asked to end"
+    for item in await lease.inbox():
+        if item.ask is Ask.CANCEL:
+            reason = str(canonical.decode(item.body).get("reason") or reason)
+    await lease.settle(Status.CANCELLED, code="cancelled", message=reason)
+
+
+async def _watch_cancel(ledger: Ledger, active: ActiveRun[Any]) -> None:
+    """Learn that the run was asked to end, tell its handler, and end it when its time of grace is over."""
+    lease, store = active.lease, ledger.store
+    until_s: float | None = None
+    while True:
+        pause_s = lease.grant.ttl_ms / 3000
+        if until_s is not None:
+            pause_s = max(0.01, min(pause_s, until_s))
+        with anyio.move_on_after(pause_s):
+            await lease.trust.told()
+        try:
+            run = await store.load(lease.run.id)
+            if run is None or run.cancel_by_ms is None:
+                continue
+            active.steps.cancel_asked = True
+            until_s = (run.cancel_by_ms - (await store.facts()).now_ms) / 1000
+            if until_s <= 0:
+                await ledger.cancel(run.id, reason="its time of grace is over")
+        except TenureError as error:
+            active.log.debug("could not look whether the run was asked to end: %s", error)
