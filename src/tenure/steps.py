@@ -61,7 +61,7 @@ class Steps:
     def use(self, what: str, key: str) -> None:
         """Take a key for this call; NotAllowed if it is taken."""
         if f"{what}:{key}" in self._used:
-            message = f"key {key!r} is used twice in one call of run {self._run_id}; in a loop, put the item into the key"
+            message = f"key {key!r} is used twice in one call of run {self._run_id}; put what differs into the key"
             raise NotAllowed(message, run_id=self._run_id)
         self._used.add(f"{what}:{key}")
 

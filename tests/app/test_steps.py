@@ -111,7 +111,7 @@ async def test_a_key_used_twice_and_a_step_inside_a_step_are_refused() -> None:
     @app.kind("k")
     async def handler(run: ActiveRun[None], _: None) -> None:
         await run.step("a", lambda: 1)
-        with pytest.raises(NotAllowed, match="put the item into the key") as twice:
+        with pytest.raises(NotAllowed, match="put what differs into the key") as twice:
             await run.step("a", lambda: 1)
 
         async def outer() -> None:
