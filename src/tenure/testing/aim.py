@@ -42,7 +42,7 @@ VERBS: dict[Status | None, dict[str, int]] = {
     None: {"create": 20, "claim": 2, "commit": 1, "renew": 1, "post": 1, "end": 1, "delete": 2, "repair": 1},
     Status.QUEUED: {"claim": 24, "post": 4, "end": 4, "create": 2, "commit": 2, "renew": 1, "delete": 1, "repair": 2},
     Status.RUNNING: {
-        "commit": 30, "renew": 6, "post": 7, "end": 8, "claim": 8, "reattach": 6, "repair": 5, "create": 1, "delete": 1,
+        "commit": 30, "renew": 6, "post": 7, "end": 9, "claim": 8, "reattach": 5, "repair": 6, "create": 1, "delete": 1,
     },
     Status.SUSPENDED: {
         "post": 14, "claim": 8, "end": 3, "renew": 2, "commit": 2, "reattach": 1, "delete": 1, "repair": 2,
@@ -76,6 +76,7 @@ class Aim:
     kind: str
     short_ms: int
     patient: bool = False
+    turned: bool = False
     made: list[Change] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     blobs: list[str] = field(default_factory=list)
@@ -84,7 +85,14 @@ class Aim:
         """Return the next change to try: one sent before, or one made for the run as known."""
         if self.made and self.random.random() < AGAIN:
             return self.random.choice(self.made[-6:])
-        verbs = VERBS.get(run.status if run is not None else None, CLOSED)
+        verbs = dict(VERBS.get(run.status if run is not None else None, CLOSED))
+        if run is not None and run.requests:
+            verbs["post"] *= 3
+        if run is not None and run.lease_until_ms > run.updated_ms + run.granted_ttl_ms:
+            verbs["repair"] *= 4
+        if self.turned and run is not None and run.status is Status.RUNNING:
+            self.turned = False
+            verbs = {"reattach": 3, "commit": 1, "renew": 1}
         wrong = self.random.random() < WRONG
         match self._drawn(verbs):
             case "create":
@@ -241,7 +249,7 @@ class Aim:
         )
         if run.nonce and (not self.grants or self.grants[-1].nonce != run.nonce):
             self.grants.append(grant)
-        if self._chance(0.08):
+        if self._chance(0.1):
             grant = replace(grant, ttl_ms=2 * LONG_MS)  # as if the clock had been set back: something to repair
         if not wrong:
             return grant

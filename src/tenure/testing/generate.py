@@ -134,9 +134,10 @@ class Sequence:
             if (ms := aim.pause_ms(self.model.run)) > 0:
                 self.sent.append(f"{ms} ms pass")
                 await self.pass_ms(ms)
-            if self.turn_history is not None and aim.random.random() < 0.03:
+            if self.turn_history is not None and aim.random.random() < 0.02:
                 self.sent.append("another history")
                 await self.turn_history(self.store)
+                aim.turned = True
             await self._step(aim, aim.change(self.model.run, self.model.rows))
         await self._compare_contents(aim)
 
