@@ -1,4 +1,4 @@
-"""The SQLite store keeps the contract: on the machine's clock with two processes, and on a clock that the test moves."""
+"""The SQLite store keeps the contract: on the machine's clock with two processes, and on a clock that is moved."""
 
 import secrets
 import sqlite3

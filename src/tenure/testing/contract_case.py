@@ -36,7 +36,7 @@ ABILITIES: dict[str, str] = {
     "turn_history": "(store) gives the store another history, as a restart or failover does",
     "lose_index_entry": "(store, run) drops the run's entry of the due index and nothing else",
     "break_record": "(store, run_id) makes the stored record unreadable",
-    "restart": "(store) -> Store: ends the store without a goodbye and opens what is left",
+    "restart": "(store) -> Store: ends the store (a server is killed) and opens what is left",
     "address": "(store) -> str: the URL at which another process on this machine finds the same namespace",
 }
 """What a store may be able to do beyond the port; each is a method of the test class, or named in its `lacks`."""
