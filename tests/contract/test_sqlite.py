@@ -66,4 +66,4 @@ class TestSqliteOnAClockThatIsMoved(TestSqlite):
     async def advance_ms(self, ms: int) -> None:
         self.clock.advance(ms=ms)
 
-    address = None
+    address = None  # type: ignore[assignment]

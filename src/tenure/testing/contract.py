@@ -20,7 +20,18 @@ from tenure.testing.contract_inbox import InboxContract
 from tenure.testing.contract_reads import ReadContract
 from tenure.testing.contract_sequences import SequenceContract
 
-__all__ = ["ABILITIES", "StoreCase", "StoreContract"]
+__all__ = [
+    "ABILITIES",
+    "ClaimContract",
+    "EndContract",
+    "FenceContract",
+    "HistoryContract",
+    "InboxContract",
+    "ReadContract",
+    "SequenceContract",
+    "StoreCase",
+    "StoreContract",
+]
 
 
 class StoreContract(

@@ -152,7 +152,9 @@ class InboxContract(StoreCase):
                 answers[what] = await at.commit(change)
 
             async with anyio.create_task_group() as tasks:
-                both = [(suspend(grant, run, "go"), store, "suspend"), (signal(name), other_store, "post")]
+                # Who comes first is for the store's connections to say: each side has each of them in turn.
+                handles = (store, other_store) if number % 4 < 2 else (other_store, store)
+                both = [(suspend(grant, run, "go"), handles[0], "suspend"), (signal(name), handles[1], "post")]
                 for args in both if number % 2 else reversed(both):
                     tasks.start_soon(say, *args)
             assert answers["post"].verdict is Verdict.LANDED
