@@ -9,8 +9,33 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # One line per public name, `from home import Name as Name`: type checkers see what `__getattr__` will find.
     from tenure.active import ActiveRun as ActiveRun
+    from tenure.agent.agent import Agent as Agent
+    from tenure.agent.checkpointed import CheckpointedAgent as CheckpointedAgent
+    from tenure.agent.doubt import resolve as resolve
+    from tenure.agent.model import Delta as Delta
+    from tenure.agent.model import Model as Model
+    from tenure.agent.model import ModelReply as ModelReply
+    from tenure.agent.model import ModelRequest as ModelRequest
+    from tenure.agent.model import ToolSpec as ToolSpec
+    from tenure.agent.recovery import Recovered as Recovered
+    from tenure.agent.streaming import Landed as Landed
+    from tenure.agent.streaming import RunStream as RunStream
+    from tenure.agent.tool import NOT_DONE as NOT_DONE
+    from tenure.agent.tool import Effect as Effect
+    from tenure.agent.tool import Tool as Tool
+    from tenure.agent.tool import ToolContext as ToolContext
+    from tenure.agent.tool import tool as tool
     from tenure.app import App as App
     from tenure.app import Kind as Kind
+    from tenure.core.messages import AssistantMessage as AssistantMessage
+    from tenure.core.messages import ProviderPart as ProviderPart
+    from tenure.core.messages import SystemMessage as SystemMessage
+    from tenure.core.messages import Text as Text
+    from tenure.core.messages import ToolCall as ToolCall
+    from tenure.core.messages import ToolMessage as ToolMessage
+    from tenure.core.messages import ToolResult as ToolResult
+    from tenure.core.messages import Usage as Usage
+    from tenure.core.messages import UserMessage as UserMessage
     from tenure.core.run import Grant as Grant
     from tenure.core.run import Request as Request
     from tenure.core.run import Run as Run
@@ -28,6 +53,7 @@ if TYPE_CHECKING:
     from tenure.errors import MissingExtra as MissingExtra
     from tenure.errors import NotAllowed as NotAllowed
     from tenure.errors import OutcomeUnknown as OutcomeUnknown
+    from tenure.errors import OutputInvalid as OutputInvalid
     from tenure.errors import ReplayDrift as ReplayDrift
     from tenure.errors import RequestClosed as RequestClosed
     from tenure.errors import RunCancelled as RunCancelled
@@ -40,6 +66,7 @@ if TYPE_CHECKING:
     from tenure.errors import RunSuspended as RunSuspended
     from tenure.errors import StaleDecision as StaleDecision
     from tenure.errors import StepFailed as StepFailed
+    from tenure.errors import StepLimit as StepLimit
     from tenure.errors import StoreTooNew as StoreTooNew
     from tenure.errors import StoreUnavailable as StoreUnavailable
     from tenure.errors import StoreUnsafe as StoreUnsafe
@@ -61,12 +88,17 @@ __version__ = "0.1.0"
 # Public name -> the module it lives in.
 _HOME: dict[str, str] = {
     "ActiveRun": "tenure.active",
+    "Agent": "tenure.agent.agent",
     "App": "tenure.app",
+    "AssistantMessage": "tenure.core.messages",
     "CancelRequested": "tenure.errors",
+    "CheckpointedAgent": "tenure.agent.checkpointed",
     "Code": "tenure.errors",
     "CorruptRecord": "tenure.errors",
+    "Delta": "tenure.agent.model",
     "Draining": "tenure.errors",
     "Durability": "tenure.store",
+    "Effect": "tenure.agent.tool",
     "Grant": "tenure.core.run",
     "Handle": "tenure.handle",
     "HistoryLost": "tenure.errors",
@@ -74,14 +106,22 @@ _HOME: dict[str, str] = {
     "InvalidId": "tenure.errors",
     "InvalidUrl": "tenure.errors",
     "Kind": "tenure.app",
+    "Landed": "tenure.agent.streaming",
     "Lease": "tenure.lease",
     "LeaseChange": "tenure.trust",
     "LeaseHeld": "tenure.errors",
     "LeaseLost": "tenure.errors",
     "Ledger": "tenure.ledger",
     "MissingExtra": "tenure.errors",
+    "Model": "tenure.agent.model",
+    "ModelReply": "tenure.agent.model",
+    "ModelRequest": "tenure.agent.model",
+    "NOT_DONE": "tenure.agent.tool",
     "NotAllowed": "tenure.errors",
     "OutcomeUnknown": "tenure.errors",
+    "OutputInvalid": "tenure.errors",
+    "ProviderPart": "tenure.core.messages",
+    "Recovered": "tenure.agent.recovery",
     "ReplayDrift": "tenure.errors",
     "Request": "tenure.core.run",
     "RequestClosed": "tenure.errors",
@@ -94,19 +134,33 @@ _HOME: dict[str, str] = {
     "RunFailed": "tenure.errors",
     "RunNotFound": "tenure.errors",
     "RunQuarantined": "tenure.errors",
+    "RunStream": "tenure.agent.streaming",
     "RunSuspended": "tenure.errors",
     "StaleDecision": "tenure.errors",
     "Status": "tenure.core.run",
     "StepFailed": "tenure.errors",
+    "StepLimit": "tenure.errors",
     "Store": "tenure.store",
     "StoreTooNew": "tenure.errors",
     "StoreUnavailable": "tenure.errors",
     "StoreUnsafe": "tenure.errors",
+    "SystemMessage": "tenure.core.messages",
     "TenureError": "tenure.errors",
+    "Text": "tenure.core.messages",
+    "Tool": "tenure.agent.tool",
+    "ToolCall": "tenure.core.messages",
+    "ToolContext": "tenure.agent.tool",
+    "ToolMessage": "tenure.core.messages",
+    "ToolResult": "tenure.core.messages",
+    "ToolSpec": "tenure.agent.model",
     "TryLater": "tenure.retry",
     "UnknownKind": "tenure.errors",
+    "Usage": "tenure.core.messages",
+    "UserMessage": "tenure.core.messages",
     "Where": "tenure.store",
     "open_store": "tenure.stores",
+    "resolve": "tenure.agent.doubt",
+    "tool": "tenure.agent.tool",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table is the one list; tests/test_house.py checks it

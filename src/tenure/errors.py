@@ -24,6 +24,8 @@ class Code(StrEnum):
     RUN_FAILED = "RUN_FAILED"
     RUN_CANCELLED = "RUN_CANCELLED"
     STEP_FAILED = "STEP_FAILED"
+    STEP_LIMIT = "STEP_LIMIT"
+    OUTPUT_INVALID = "OUTPUT_INVALID"
     REPLAY_DRIFT = "REPLAY_DRIFT"
     CANCEL_REQUESTED = "CANCEL_REQUESTED"
     REQUEST_CLOSED = "REQUEST_CLOSED"
@@ -148,6 +150,18 @@ class StepFailed(TenureError):
         self.key = key
         self.type_name = type_name
         self.detail = detail
+
+
+class StepLimit(TenureError):
+    """The agent asked its model as often as it may and has no final answer."""
+
+    code = Code.STEP_LIMIT
+
+
+class OutputInvalid(TenureError):
+    """The model's final answer does not fit the agent's output type, also when it was told what is wrong."""
+
+    code = Code.OUTPUT_INVALID
 
 
 class ReplayDrift(TenureError):

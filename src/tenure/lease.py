@@ -154,10 +154,15 @@ class Lease:
         self._inbox_read = items[-1].seq if items else 0
         return [item for item in items if not item.consumed]
 
-    async def consume(self, items: Sequence[Item], /, *, closes: Sequence[str] = ()) -> None:
-        """Turn items into events of the journal; `closes` are requests that are open no longer."""
+    async def consume(
+        self, items: Sequence[Item], /, *, closes: Sequence[str] = (), also: Sequence[bytes] = ()
+    ) -> None:
+        """Turn items into events of the journal, with what follows from them in `also`, in one commit.
+
+        `closes` are requests that are open no longer. InboxUnread if something was posted since the inbox was read.
+        """
         await self.commit(
-            [_consumed(item) for item in items],
+            [*(_consumed(item) for item in items), *also],
             consume=tuple(item.id for item in items),
             closed=tuple(closes),
             inbox_seq=self._inbox_read,

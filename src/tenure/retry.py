@@ -73,7 +73,10 @@ class Retry:
             sleep=anyio.sleep,
             reraise=True,
         )
-        return await trying(fn)
+        async for attempt in trying:
+            with attempt:
+                return await fn()
+        raise AssertionError  # pragma: no cover - the last attempt returned or raised
 
     def _again(self, error: BaseException) -> bool:
         return isinstance(error, self.on) and not isinstance(error, NEVER_RECORDED)

@@ -221,7 +221,9 @@ def test_a_call_that_cannot_be_made_has_its_error_in_the_checkpoint_itself() -> 
     assert _events(told[0])[0]["held"] == ["c2"]
 
 
-@pytest.mark.parametrize("ids", [["", ""], ["a", "a"], ["", "call-1-0"], ["call-1-1", ""]])
+@pytest.mark.parametrize(
+    "ids", [["", ""], ["a", "a"], ["", "call-1-0"], ["call-1-1", ""], ["x#2", "a b"], ["x" * 500, "ok"]]
+)
 def test_ids_that_name_no_call_of_their_own_are_replaced(ids: list[str]) -> None:
     state = _begun()
     made = distinct(assistant("x", *(_call(i) for i in ids)), state)
@@ -274,7 +276,8 @@ def test_i24_started_without_result_is_in_doubt_and_nothing_else_is() -> None:
 
 def test_each_time_an_outcome_is_asked_for_the_request_is_another() -> None:
     state = _begun()
-    assert state.request_of("c1") == "resolve:c1"
-    consumed = journal.event(journal.CONSUMED, item="resolve:c1", name="resolve:c1", call="c1")
-    fold(_events(consumed), state)
-    assert state.request_of("c1") == "resolve:c1#2"
+    _answered(state, assistant("", _call("c0"), _call("c1")))
+    for asked in ("resolve:c1", "resolve:c1#2", "resolve:c1#3"):
+        assert state.request_of("c1") == asked
+        fold(_events(journal.event(journal.CONSUMED, item=asked, name=asked)), state)
+    assert state.request_of("c0") == "resolve:c0"

@@ -102,8 +102,8 @@ async def test_reconcile_is_declared_with_its_effect() -> None:
     def send(to: str) -> str:
         return to
 
-    with pytest.raises(NotAllowed, match="reconcile"):
-        await send.settle(CONTEXT, {"to": "a"})
+    with pytest.raises(NotAllowed, match=r"@send\.reconcile"):
+        Agent(ScriptedModel([]), name="a", tools=[send])
 
     @send.reconcile
     def look(context: ToolContext, to: str) -> Any:

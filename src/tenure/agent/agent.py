@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from tenure.agent.model import Model, ModelRequest
-from tenure.agent.tool import Tool, tool
-from tenure.codec import adapter
+from tenure.agent.tool import Effect, Tool, tool
+from tenure.codec import adapter, from_json_value
 from tenure.core import canonical, journal
 from tenure.core.ids import kind_name
 from tenure.core.loop import SHAPE, Ask, Finish
@@ -75,10 +75,21 @@ class Agent(Generic[Out]):
             if made.name in self.tools:
                 message = f"agent {name} has two tools named {made.name}; give one of them another name"
                 raise NotAllowed(message)
+            if made.effect is Effect.RECONCILE and not made.can_reconcile:
+                message = f"tool {made.name} has effect 'reconcile' and no function for it; add @{made.name}.reconcile"
+                raise NotAllowed(message)
             self.tools[made.name] = made
         if max_steps < 1:
             message = f"agent {name} has max_steps {max_steps}; it takes at least one step to answer"
             raise NotAllowed(message)
+
+    def encode_input(self, value: str, /) -> str:
+        """Return the JSON value of a prompt, which is the prompt: an agent can be submitted like any kind."""
+        return value
+
+    def decode_result(self, value: Any, /) -> Out:
+        """Return the typed output of its JSON value."""
+        return cast("Out", from_json_value(value, self.output))
 
     @functools.cached_property
     def output_schema(self) -> Mapping[str, Any] | None:

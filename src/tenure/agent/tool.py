@@ -174,11 +174,14 @@ class Tool(Generic[P, R]):
         """Return what the function returns for checked arguments; a sync function runs in a worker thread."""
         return await _invoke(self.fn, context, arguments)
 
+    @property
+    def can_reconcile(self) -> bool:
+        """Return whether the tool has a function that finds out how a call ended."""
+        return self._reconcile is not None
+
     async def settle(self, context: ToolContext, arguments: Mapping[str, Any], /) -> Any:
-        """Return the result of a call in doubt, or NOT_DONE; NotAllowed if the tool has no `reconcile` function."""
-        if self._reconcile is None:
-            message = f"tool {self.name} has effect 'reconcile' and no function for it; add @{self.name}.reconcile"
-            raise NotAllowed(message)
+        """Return the result of a call in doubt, or NOT_DONE, as its `reconcile` function found it."""
+        assert self._reconcile is not None, "an agent takes no tool that should reconcile and cannot"  # noqa: S101
         return await _invoke(self._reconcile, context, arguments)
 
 

@@ -6,6 +6,7 @@ call ends in a record `tool:{call id}`. A first run and a recovery are the same:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -33,6 +34,8 @@ OUTPUT_REFUSED = "output/refused"
 SHAPE = "agent/shape"
 TOOL = "tool:"
 RESOLVE = "resolve:"
+
+_CALL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 
 MAX_REPAIRS = 1
 """How often a model is told that its final answer does not fit the output type."""
@@ -129,9 +132,11 @@ class AgentState:
             case "output/refused":
                 self.repairs += 1
                 self.messages.append(user(str(found.get("message"))))
-            case journal.CONSUMED if str(found.get("name")).startswith(RESOLVE):
-                call_id = str(found.get("call"))
-                self.resolved[call_id] = self.resolved.get(call_id, 0) + 1
+            case journal.CONSUMED:
+                for call in self.open:
+                    if self.request_of(call.id) == found.get("name"):
+                        self.resolved[call.id] = self.resolved.get(call.id, 0) + 1
+                        break
             case "agent/shape":
                 self.shape = found
             case journal.RUN_END:
@@ -205,14 +210,17 @@ def next_action(state: AgentState, /, *, max_steps: int) -> Action:
 
 
 def distinct(message: AssistantMessage, state: AgentState, /) -> AssistantMessage:
-    """Return the answer with ids that name one call of the run each: empty and repeated ones get an id of our own."""
+    """Return the answer with ids that name one call of the run each, in an alphabet that every key and command takes.
+
+    Ids that do not get one of our own, here and once: from the checkpoint on they are the calls' identity.
+    """
     taken = set(state.seen)
     parts: list[Any] = []
     for index, part in enumerate(message.parts):
         if not isinstance(part, ToolCall):
             parts.append(part)
             continue
-        call_id, n = part.id, 0
+        call_id, n = part.id if _CALL_ID.match(part.id) else "", 0
         while not call_id or call_id in taken:
             call_id = f"call-{state.step + 1}-{index}" + (f"-{n}" if n else "")
             n += 1

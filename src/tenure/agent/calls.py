@@ -1,0 +1,194 @@
+"""Bringing held calls to their results: side by side, each with a record of its own, doubt first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+import anyio
+
+from tenure.agent.agent import Agent
+from tenure.agent.doubt import Doubt, outcome_unknown
+from tenure.agent.tool import NOT_DONE, Effect, Tool, ToolContext
+from tenure.codec import to_json_value
+from tenure.core import canonical
+from tenure.core.loop import AgentState, calls_started, result, result_error
+from tenure.core.messages import ToolCall
+from tenure.errors import InvalidContent, RunDeclined, TenureError
+from tenure.lease import Lease
+from tenure.retry import NEVER_RECORDED
+
+DECLINED_S = 15.0
+MAX_ERROR_CHARACTERS = 16_000
+MAX_RESULT_BYTES = canonical.MAX_EVENT_BYTES - 1024
+"""An event has a name and a scope beside the value."""
+
+
+class Committing(Protocol):
+    """What writes events and folds them once they have landed."""
+
+    async def __call__(self, events: Sequence[bytes], /) -> None:
+        """Return when the events have landed."""
+        ...
+
+
+async def decline(lease: Lease, why: str, cause: Exception | None = None) -> NoReturn:
+    """Hand the run back, for a worker that can go on with it, and raise RunDeclined."""
+    run = lease.run
+    await lease.hand_back(after=DECLINED_S)
+    message = f"run {run.id} was handed back: {why}; leave it to a worker that can, or start one"
+    raise RunDeclined(message, run=lease.run) from cause
+
+
+class Calls:
+    """The calls of one attempt."""
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        lease: Lease,
+        state: AgentState,
+        /,
+        *,
+        commit: Committing,
+        land: Callable[[Sequence[bytes]], Awaitable[None]],
+    ) -> None:
+        self._agent = agent
+        self._lease = lease
+        self._state = state
+        self._commit = commit
+        self._doubt = Doubt(lease, state, land)
+
+    def _tool(self, call: ToolCall) -> Tool[..., Any]:
+        return self._agent.tools[call.name]
+
+    async def settle(self, calls: Sequence[ToolCall], /) -> None:
+        """Return when each call has its result; RunSuspended if a person has to say how one ended."""
+        for call in calls:
+            # It could be made when it was held, so this worker is of another shape than the one that asked.
+            if (why := self._agent.refusal(call)) is not None:
+                await decline(self._lease, f"call {call.id} cannot be made here ({why[0]})")
+        sorted_ = self._sort(calls)
+        again = await self._doubt.decided(sorted_[Effect.ASK])
+        first = [outcome_unknown(call.id, scope=self._state.scope) for call in sorted_[Effect.FAIL]]
+        if marked := [call.id for call in sorted_[Effect.REPEAT] if self._tool(call).marks]:
+            first.append(calls_started(marked, scope=self._state.scope))
+        if first:
+            await self._commit(first)
+        made = [(self._make, call) for call in (*sorted_[Effect.REPEAT], *again)]
+        looked = [(self._look, call) for call in sorted_[Effect.RECONCILE]]
+        await self._side_by_side([*made, *looked])
+        if self._state.open:
+            await self._doubt.suspend(self._state.open)
+
+    def _sort(self, calls: Sequence[ToolCall]) -> dict[Effect, list[ToolCall]]:
+        """What is to be done about each call; a call that is not in doubt is simply made."""
+        sorted_: dict[Effect, list[ToolCall]] = {effect: [] for effect in Effect}
+        doubtful = self._state.in_doubt
+        for call in calls:
+            if self._doubt.was_asked(call):
+                sorted_[Effect.ASK].append(call)
+            else:
+                sorted_[self._tool(call).policy if call.id in doubtful else Effect.REPEAT].append(call)
+        return sorted_
+
+    async def _side_by_side(self, work: Sequence[tuple[Callable[[ToolCall], Awaitable[None]], ToolCall]]) -> None:
+        """Each call ends in a record of its own; what ends the attempt is raised bare."""
+        failures: list[Exception] = []
+
+        async def one(fn: Callable[[ToolCall], Awaitable[None]], call: ToolCall) -> None:
+            try:
+                await fn(call)
+            except Exception as error:  # noqa: BLE001 - it is raised below, outside the group that would wrap it
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for fn, call in work:
+                tasks.start_soon(one, fn, call)
+        if failures:
+            raise failures[0]
+
+    async def _make(self, call: ToolCall) -> None:
+        await self._commit([await self._result(call)])
+
+    async def _look(self, call: ToolCall) -> None:
+        tool, scope = self._tool(call), self._state.scope
+        try:
+            self._lease.check()
+            with anyio.fail_after(tool.timeout):
+                value = await tool.settle(self._context(call), tool.check(call.arguments))
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how the call ended
+            self._raise_if_of_the_attempt(error)
+            return  # and a person is asked
+        if value is NOT_DONE:
+            await self._commit([calls_started([call.id], scope=scope)])
+            await self._make(call)
+        else:
+            await self._commit([self._stored(call, value)])
+
+    def _context(self, call: ToolCall) -> ToolContext:
+        run = self._lease.run
+        return ToolContext(
+            run_id=run.id,
+            call_id=call.id,
+            attempt=run.attempt,
+            token=self._lease.token,
+            scope=self._state.scope,
+        )
+
+    async def _result(self, call: ToolCall) -> bytes:
+        """The record of a call: a tool's failure is a value like its success."""
+        tool = self._tool(call)
+        try:
+            arguments = tool.check(call.arguments)
+            value = await tool.retry.call(lambda: self._attempt(tool, call, arguments))
+        except Exception as error:  # noqa: BLE001 - a tool's failure is its result
+            self._raise_if_of_the_attempt(error)
+            return self._error(call, type(error).__name__, _said(error))
+        except anyio.get_cancelled_exc_class():
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            # Nobody cancelled this call: something inside the tool was, and its result is that.
+            return self._error(call, "Cancelled", "the tool cancelled itself")
+        return self._stored(call, value)
+
+    async def _attempt(self, tool: Tool[..., Any], call: ToolCall, arguments: Mapping[str, Any]) -> Any:
+        self._lease.check()
+        with anyio.move_on_after(tool.timeout):
+            return await tool.invoke(self._context(call), arguments)
+        unknown = "; whether it took effect is not known" if tool.marks else ""
+        message = f"no answer within {tool.timeout} s{unknown}"
+        raise TimeoutError(message)
+
+    def _raise_if_of_the_attempt(self, error: Exception) -> None:
+        if (found := _of_the_attempt(error, self._lease.run.id)) is not None:
+            raise found from None
+
+    def _stored(self, call: ToolCall, value: Any) -> bytes:
+        try:
+            found = to_json_value(value, self._tool(call).returns)
+            canonical.encode(found, limit=MAX_RESULT_BYTES)  # alone first, so that a path begins at the result
+            return result(call.id, found, scope=self._state.scope)
+        except InvalidContent as error:
+            return self._error(call, "InvalidContent", error.message)
+        except Exception as error:  # noqa: BLE001 - the call was made: without a record it would be made again
+            return self._error(call, "InvalidContent", f"its result type cannot be stored ({type(error).__name__})")
+
+    def _error(self, call: ToolCall, type_: str, message: str) -> bytes:
+        text = message[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode()
+        return result_error(call.id, type_, text, scope=self._state.scope)
+
+
+def _said(error: Exception) -> str:
+    return error.message if isinstance(error, TenureError) else str(error)
+
+
+def _of_the_attempt(error: Exception, run_id: str) -> Exception | None:
+    """What says something about the attempt and nothing about the call, also from within a group."""
+    if isinstance(error, ExceptionGroup):
+        return next(filter(None, (_of_the_attempt(inner, run_id) for inner in error.exceptions)), None)
+    # A tool may hold runs of its own; what happens to those is the tool's business.
+    ours = isinstance(error, TenureError) and error.run_id in (None, run_id)
+    return error if ours and isinstance(error, NEVER_RECORDED) else None

@@ -1,0 +1,135 @@
+"""Calls in doubt: started, without a result, and not to be repeated silently. A person says how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from tenure.core import build, canonical, ids, journal
+from tenure.core.loop import RESOLVE, AgentState, calls_started, result, result_error
+from tenure.core.messages import ToolCall
+from tenure.core.run import Ask, Item, Request, Run
+from tenure.effects import InboxUnread
+from tenure.errors import CancelRequested, InvalidContent, NotAllowed, RequestClosed, RunSuspended
+from tenure.lease import Lease
+from tenure.ledger import Ledger
+
+UNSET: Any = object()
+
+
+def outcome_unknown(call_id: str, /, *, scope: str = "") -> bytes:
+    """Return the record of a call that is given up: an error that claims neither success nor anybody's decision."""
+    message = (
+        "the outcome of this call is unknown: its worker stopped after the call was started and before a result was "
+        "recorded. It may have taken effect, and it was not made again."
+    )
+    return result_error(call_id, "OutcomeUnknown", message, scope=scope)
+
+
+def call_digest(call: ToolCall, /) -> str:
+    """Return the digest of what a person decides on."""
+    return canonical.digest(canonical.encode([call.id, call.name, call.arguments]))
+
+
+class Doubt:
+    """Asks people about calls, for one attempt, and turns what they said into events."""
+
+    def __init__(self, lease: Lease, state: AgentState, land: Callable[[Sequence[bytes]], Awaitable[None]]) -> None:
+        self._lease = lease
+        self._state = state
+        self._land = land
+
+    def was_asked(self, call: ToolCall) -> bool:
+        """Return whether a request about this call is open."""
+        return self._state.request_of(call.id) in self._lease.run.requests
+
+    async def decided(self, calls: Sequence[ToolCall], /) -> list[ToolCall]:
+        """Consume what people said about these calls, in one commit with what follows; return those to repeat."""
+        while True:
+            by_request = {self._state.request_of(call.id): call for call in calls}
+            items = [item for item in await self._lease.inbox() if item.name in by_request and item.ask is Ask.DECIDE]
+            if not items:
+                return []
+            follows: list[bytes] = []
+            again: list[ToolCall] = []
+            for item in items:
+                call = by_request[item.name]
+                how, event = self._follow(call, item)
+                if how == "repeat":
+                    again.append(call)
+                elif event is not None:
+                    follows.append(event)
+            if again:
+                follows.append(calls_started([call.id for call in again], scope=self._state.scope))
+            try:
+                await self._lease.consume(items, closes=[item.name for item in items], also=follows)
+            except InboxUnread:
+                continue  # something else was said meanwhile: read that too
+            consumed = [journal.event(journal.CONSUMED, item=item.id, name=item.name) for item in items]
+            await self._land([*consumed, *follows])
+            return again
+
+    def _follow(self, call: ToolCall, item: Item) -> tuple[str, bytes | None]:
+        """What a decision comes to; one that cannot be read decides nothing, and is asked for again."""
+        try:
+            said = canonical.decode(item.body)
+        except InvalidContent:
+            said = None
+        how = str(said.get("how")) if isinstance(said, dict) else ""
+        if how == "result":
+            return how, result(call.id, said.get("result"), scope=self._state.scope)
+        if how == "fail":
+            return how, outcome_unknown(call.id, scope=self._state.scope)
+        return how, None
+
+    async def suspend(self, calls: Sequence[ToolCall], /) -> None:
+        """Give the run up until somebody resolves one of the calls; returns if somebody already has."""
+        run = self._lease.run
+        requests = {self._state.request_of(call.id): Request(digest=call_digest(call)) for call in calls}
+        arrived = await self._lease.suspend(requests=requests)
+        if any(item.ask is Ask.CANCEL for item in arrived):
+            message = f"run {run.id} was asked to end; clean up and return"
+            raise CancelRequested(message, run=run)
+        if not arrived:
+            shown = ", ".join(call.id for call in calls)
+            message = (
+                f"run {run.id} waits for a person: nobody knows how call {shown} ended; look at what it did, then "
+                f"`tenure resolve {run.id} {calls[0].id} --result VALUE|--repeat|--fail`"
+            )
+            raise RunSuspended(message, run=self._lease.run)
+
+
+async def resolve(
+    ledger: Ledger,
+    run_id: str,
+    call_id: str,
+    /,
+    *,
+    result: Any = UNSET,
+    repeat: bool = False,
+    fail: bool = False,
+    by: str = "",
+) -> Run:
+    """Say how a call in doubt ended: with this `result`, or that it is to be made again, or given up as unknown.
+
+    The first one who says it wins; the same again is no error, another is RunConflict. RequestClosed if nobody asks.
+    """
+    said = [name for name, given in (("result", result is not UNSET), ("repeat", repeat), ("fail", fail)) if given]
+    if len(said) != 1:
+        message = "say exactly one of result=, repeat=True and fail=True"
+        raise NotAllowed(message)
+    run = await ledger.load(ids.run_id(run_id))
+    exact = f"{RESOLVE}{call_id}"
+    request = next((name for name in run.requests if name == exact or name.startswith(f"{exact}#")), None)
+    if request is None:
+        asked = ", ".join(sorted(run.requests)) or "nothing"
+        message = f"nobody asks how call {call_id} of run {run.id} ended (open: {asked}); see `tenure show {run.id}`"
+        raise RequestClosed(message, run=run)
+    value = {"how": said[0], "by": by, **({"result": result} if said[0] == "result" else {})}
+    post = build.post(
+        run=run.id, item=request, name=request, ask=Ask.DECIDE, value=value, request=run.requests[request].digest
+    )
+    found = await ledger.ask(post)
+    await ledger.store.wake("due")
+    await ledger.store.wake(f"run:{run.id}")
+    return found

@@ -1,0 +1,155 @@
+"""Driving an agent under a lease: ask the stepper what is next, do it, write it down.
+
+There is one path: fold the journal, then loop. A run that begins has a journal of one event, a run that was taken over
+has a longer one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from tenure.agent.agent import Agent
+from tenure.agent.calls import Calls, decline
+from tenure.agent.model import Delta, ModelReply, ModelRequest, StreamingModel
+from tenure.core import canonical
+from tenure.core.loop import (
+    MAX_REPAIRS,
+    AgentState,
+    Ask,
+    Call,
+    Fail,
+    Finish,
+    answer,
+    distinct,
+    next_action,
+    output_refused,
+)
+from tenure.errors import (
+    CancelRequested,
+    CorruptRecord,
+    InvalidContent,
+    NotAllowed,
+    OutputInvalid,
+    RunQuarantined,
+    StepLimit,
+    StoreTooNew,
+)
+from tenure.lease import Lease
+
+Out = TypeVar("Out")
+
+
+class Watcher(Protocol):
+    """Who is shown a run while it goes on."""
+
+    async def delta(self, piece: Delta, /) -> None:
+        """Take a piece of the answer that is on its way."""
+        ...
+
+    async def landed(self) -> None:
+        """Take note that the journal has grown."""
+        ...
+
+
+async def drive(agent: Agent[Out], lease: Lease, /, *, scope: str = "", watcher: Watcher | None = None) -> Out:
+    """Return the agent's output, from wherever its journal stands; the caller settles the run.
+
+    StepLimit and OutputInvalid say that the agent failed for good. RunSuspended, RunDeclined and RunQuarantined are
+    raised after the run was given up. An exception of the model leaves the run as it is, to be driven again.
+    """
+    state = AgentState(scope=scope)
+    try:
+        async for _, found in lease.events():
+            state.add(found)
+    except StoreTooNew as error:
+        await decline(lease, error.message, error)
+    except CorruptRecord as error:
+        await lease.quarantine(error.message)
+        message = f"run {lease.run.id} was set aside: {error.message}"
+        raise RunQuarantined(message, run=lease.run) from error
+    return await _Runner(agent, lease, state, watcher).run()
+
+
+class _Runner(Generic[Out]):
+    """One attempt of an agent at its run."""
+
+    def __init__(self, agent: Agent[Out], lease: Lease, state: AgentState, watcher: Watcher | None) -> None:
+        self._agent = agent
+        self._lease = lease
+        self._state = state
+        self._watcher = watcher
+        self._shape = agent.shape_event(state.shape, scope=state.scope)
+        self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land)
+
+    async def run(self) -> Out:
+        while True:
+            match next_action(self._state, max_steps=self._agent.max_steps):
+                case Ask() as ask:
+                    await self._ask(ask)
+                case Call(calls=calls):
+                    await self._calls.settle(calls)
+                case Fail(message=message):
+                    raise StepLimit(f"run {self._lease.run.id}: {message}", run=self._lease.run)
+                case Finish() as finish:
+                    try:
+                        return self._agent.read(finish)
+                    except InvalidContent as error:
+                        await self._refuse(finish, error)
+
+    async def _refuse(self, finish: Finish, error: InvalidContent) -> None:
+        if finish.repairs >= MAX_REPAIRS:
+            message = f"the answer of {self._agent.name} does not fit its output type: {error.message}; see its schema"
+            raise OutputInvalid(message, run=self._lease.run) from error
+        await self._commit([output_refused(error.message, scope=self._state.scope)])
+
+    async def _ask(self, ask: Ask) -> None:
+        run, scope = self._lease.run, self._state.scope
+        if run.cancel_by_ms is not None:
+            message = f"run {run.id} was asked to end; clean up and return"
+            raise CancelRequested(message, run=run)
+        reply = await self._reply(self._agent.request(ask, run_id=run.id, attempt=run.attempt, scope=scope))
+        message_ = distinct(reply.message, self._state)
+        refused = {call.id: why for call in message_.calls if (why := self._agent.refusal(call)) is not None}
+        events = answer(
+            self._state,
+            message_,
+            usage=reply.usage,
+            model=self._agent.model.name,
+            finish=reply.finish,
+            refused=refused,
+        )
+        await self._commit(events, step=1)
+
+    async def _reply(self, request: ModelRequest) -> ModelReply:
+        model = self._agent.model
+        self._lease.check()
+        if self._watcher is None or not isinstance(model, StreamingModel):
+            return await model.ask(request)
+        reply: ModelReply | None = None
+        pieces: Any = model.ask_stream(request)
+        async with contextlib.aclosing(pieces) if hasattr(pieces, "aclose") else contextlib.nullcontext():
+            async for piece in pieces:
+                if isinstance(piece, ModelReply):
+                    reply = piece
+                else:
+                    await self._watcher.delta(piece)
+        if reply is None:
+            message = f"model {model.name} ended its stream without a whole answer; yield a ModelReply last"
+            raise NotAllowed(message)
+        return reply
+
+    async def _commit(self, events: Sequence[bytes], /, *, step: int = 0) -> None:
+        # What changed since the last attempt goes with the first thing that this one writes.
+        shape, self._shape = self._shape, []
+        events = [*shape, *events]
+        await self._lease.commit(events, step=step)
+        await self._land(events)
+
+    async def _land(self, events: Sequence[bytes]) -> None:
+        # Read back from the stored bytes: what a successor will fold is what this holder folds.
+        for data in events:
+            self._state.add(canonical.decode(data))
+        if self._watcher is not None:
+            await self._watcher.landed()
