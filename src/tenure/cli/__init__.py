@@ -1,18 +1,16 @@
 """The console. Typer and rich are loaded by the call, never by importing this."""
 
+import sys
+from collections.abc import Sequence
+
 
 def main() -> None:
-    """Run the `tenure` command."""
-    import typer
+    """Run the `tenure` command with the arguments of the process, and end it with the exit code."""
+    sys.exit(run(sys.argv[1:]))
 
-    from tenure import __version__
 
-    app = typer.Typer(add_completion=False, no_args_is_help=True)
+def run(arguments: Sequence[str], /) -> int:
+    """Run one command in this process and return its exit code."""
+    from tenure.cli.app import invoke
 
-    @app.callback(invoke_without_command=True)
-    def tenure(*, version: bool = typer.Option(default=False, help="Print the version and exit.")) -> None:
-        """Long agent runs that survive the death of their process."""
-        if version:
-            typer.echo(__version__)
-
-    app()
+    return invoke(arguments)

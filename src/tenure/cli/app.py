@@ -1,0 +1,109 @@
+"""The `tenure` command: its groups, its global options, and the way out.
+
+One file is one group of commands and has a function `register(app)`; a new group is a new line in `GROUPS`. These
+modules load typer and nothing heavier: what a command needs, it imports when it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tenure.cli.exits import Exit, report
+from tenure.cli.place import DEFAULT_TTL_S, Place, logging_to_stderr
+
+GROUPS = ("submit", "look", "timeline", "ends", "doctor")
+"""Modules of this package with commands, in the order in which help lists them."""
+
+
+def build() -> typer.Typer:
+    """Return the application with all its commands."""
+    # Without rich markup help is plain text, and asking for it loads a third of the modules.
+    app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.callback()(_tenure)
+    for group in GROUPS:
+        importlib.import_module(f"tenure.cli.{group}").register(app)
+    return app
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        from tenure import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _tenure(
+    ctx: typer.Context,
+    *,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="TENURE_STORE",
+            show_envvar=True,
+            show_default=False,
+            help="URL of the store; sqlite:///.tenure/tenure.db if none is named.",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="TENURE_NAMESPACE",
+            show_envvar=True,
+            show_default=False,
+            help="Namespace in the store.",
+        ),
+    ] = None,
+    ttl: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", envvar="TENURE_TTL", show_envvar=True, min=1, max=3600, help="Lease time, in seconds."
+        ),
+    ] = DEFAULT_TTL_S,
+    log: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL", envvar="TENURE_LOG", show_envvar=True, help="Log level: debug, info, warning or error."
+        ),
+    ] = "warning",
+    version: Annotated[  # noqa: ARG001 - its callback answers
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Long agent runs that survive the death of their process."""
+    logging_to_stderr(log)
+    ctx.obj = Place.of(store=store, namespace=namespace, ttl_s=ttl)
+
+
+def invoke(arguments: Sequence[str], /) -> int:
+    """Run one command and return its exit code; errors are told on stderr."""
+    command = typer.main.get_command(build())
+    try:
+        code = command.main(args=list(arguments), prog_name="tenure", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.Abort:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Who read the output has seen enough (`| head`). Closing at exit would raise once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except Exception as error:  # noqa: BLE001 - the last one to see it: everything becomes a sentence and a code
+        if (show := getattr(error, "show", None)) is not None:  # typer's own: told with the usage of the command
+            show()
+            return Exit.USAGE
+        return report(error, debug=_debug())
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _debug() -> bool:
+    import logging
+
+    return logging.getLogger("tenure").isEnabledFor(logging.DEBUG)

@@ -1,0 +1,297 @@
+"""`doctor`: whether this store is safe to work on, and what is stuck in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tenure.cli.exits import Exit
+from tenure.cli.output import OutputOption, Shape, progress, show, write_json
+from tenure.cli.place import Place, command
+from tenure.errors import StoreUnsafe
+from tenure.store import Diagnosable, Finding, Grade
+
+if TYPE_CHECKING:
+    from tenure.core.run import Facts, Run, Status
+    from tenure.store import Beat, Store
+
+TRIPS = 40
+QUICK_TRIPS = 3
+COUNT_LIMIT = 100_000
+PAGE = 500
+
+
+def register(app: typer.Typer, /) -> None:
+    """Add the commands of this file."""
+    command(app)(doctor)
+
+
+async def doctor(
+    place: Place,
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Only whether the store answers and is safe.")] = False,
+    output: OutputOption = Shape.TABLE,
+) -> int:
+    """Check the store and what is in it.
+
+    Each problem names the line that fixes it; any problem is exit code 8.
+    """
+    store = place.store()
+    findings: list[Finding] = []
+    try:
+        async with store:
+            findings += await of_store(store, ttl_ms=round(place.ttl_s * 1000), trips=QUICK_TRIPS if quick else TRIPS)
+            if not quick:
+                findings += await of_runs(store)
+    except StoreUnsafe as error:
+        findings.append(_problem("store", error.message, "change what the sentence names, then ask again"))
+    _write(store, findings, output)
+    return Exit.UNSAFE if any(one.level is Grade.PROBLEM for one in findings) else Exit.OK
+
+
+def _write(store: Store, findings: list[Finding], output: Shape) -> None:
+    from tenure.views import findings as view
+    from tenure.views.values import finding_value
+
+    if output is Shape.TABLE:
+        show(*view.lines(findings, url=store.url, namespace=store.namespace))
+    elif output is Shape.JSONL:
+        for one in findings:
+            write_json(finding_value(one), output)
+    else:
+        counts = Counter(one.level for one in findings)
+        write_json(
+            {
+                "store": store.url,
+                "namespace": store.namespace,
+                "problems": counts[Grade.PROBLEM],
+                "warnings": counts[Grade.WARNING],
+                "findings": [finding_value(one) for one in findings],
+            }
+        )
+
+
+def _ok(name: str, text: str) -> Finding:
+    return Finding(name=name, level=Grade.OK, text=text)
+
+
+def _warning(name: str, text: str, fix: str) -> Finding:
+    return Finding(name=name, level=Grade.WARNING, text=text, fix=fix)
+
+
+def _problem(name: str, text: str, fix: str) -> Finding:
+    return Finding(name=name, level=Grade.PROBLEM, text=text, fix=fix)
+
+
+async def of_store(store: Store, /, *, ttl_ms: int, trips: int) -> list[Finding]:
+    """Return what is to be known about an open store: how it is set, how quick it is, what time it has."""
+    import time
+
+    from tenure.core.run import SCHEMA
+
+    own = await store.diagnose() if isinstance(store, Diagnosable) else []
+    level = [] if any(one.name == "level" for one in own) else [of_level(store)]
+    took_ms: list[float] = []
+    offsets_ms: list[float] = []
+    facts = await store.facts()
+    for _ in range(trips):
+        begun, wall_ms = time.perf_counter(), time.time() * 1000
+        facts = await store.facts()
+        took_ms.append((time.perf_counter() - begun) * 1000)
+        offsets_ms.append(facts.now_us / 1000 - (wall_ms + took_ms[-1] / 2))
+    return [
+        *own,
+        *level,
+        _ok("schema", f"records up to schema {SCHEMA} can be read"),
+        of_round_trips(took_ms, ttl_ms=ttl_ms),
+        of_clock(sorted(offsets_ms)[len(offsets_ms) // 2]),
+        *of_history(facts),
+    ]
+
+
+def of_level(store: Store, /) -> Finding:
+    """Return what an acknowledged change survives here."""
+    from tenure.store import Durability
+
+    survives = {
+        Durability.MEMORY: "nothing: what is stored ends with its process or server",
+        Durability.LOCAL: "the death of a process, not a power loss or a failover",
+        Durability.DISK: "a power loss",
+        Durability.REPLICATED: "a failover",
+        Durability.REPLICATED_DISK: "a power loss and a failover",
+    }
+    text = f"{store.level.value}: an acknowledged change survives {survives[store.level]}"
+    if store.level is Durability.MEMORY:
+        return _warning("level", text, "use sqlite:/// or a server that writes to disk")
+    return _ok("level", text)
+
+
+def of_round_trips(took_ms: list[float], /, *, ttl_ms: int) -> Finding:
+    """Return how quick the store answers, measured against the time that a heartbeat waits (ttl/6)."""
+    from tenure.views.figures import duration
+
+    ordered = sorted(took_ms)
+    p50, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    text = (
+        f"p50 {p50:.1f} ms, p99 {p99:.1f} ms; a heartbeat waits {duration(ttl_ms // 6)} of a ttl of {duration(ttl_ms)}"
+    )
+    longer = f"set TENURE_TTL to {max(1, -(-round(p99 * 60) // 1000))} or more, or bring the store nearer"
+    if p99 > ttl_ms / 6:
+        return _problem("round trip", text, longer)
+    if p99 > ttl_ms / 30:
+        return _warning("round trip", text, longer)
+    return _ok("round trip", text)
+
+
+def of_clock(offset_ms: float, /) -> Finding:
+    """Return how far the store's clock is from this machine's; leases do not depend on it, due times and logs do."""
+    text = f"the store's is {abs(offset_ms):.0f} ms {'ahead of' if offset_ms >= 0 else 'behind'} this machine's"
+    if abs(offset_ms) < 1_000:
+        return _ok("clock", text)
+    return _warning("clock", f"{text}; due times and logs will not match", "synchronise both machines by NTP")
+
+
+def of_history(facts: Facts, /) -> list[Finding]:
+    """Return which history the store is in, and since when."""
+    from tenure.views.figures import ago, duration, instant
+
+    since = f" since {instant(facts.since_ms)} ({ago(facts.since_ms, facts.now_ms)})" if facts.since_ms else ""
+    text = f"epoch {facts.epoch or '(none: it has no other past)'}{since}"
+    wait_ms = facts.since_ms + facts.max_ttl_ms - facts.now_ms
+    if facts.lossy and wait_ms > 0:
+        fix = f"wait {duration(wait_ms)}: until then only a holder that proves its lease goes on"
+        return [_warning("history", f"{text}; it changed, and acknowledged writes may be missing", fix)]
+    return [_ok("history", text)]
+
+
+@dataclass(slots=True)
+class _Census:
+    """Counts over the runs of a store; memory does not grow with it."""
+
+    status: Counter[Status] = field(default_factory=Counter)
+    waiting: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    ran_out: int = 0
+    quarantined: list[str] = field(default_factory=list)
+    corrupt: list[str] = field(default_factory=list)
+    count: int = 0
+    whole: bool = True
+
+    def add(self, run: Run, now_ms: int) -> None:
+        from tenure.core.rules import OPEN
+        from tenure.core.run import Status
+
+        self.count += 1
+        self.status[run.status] += 1
+        if run.status in OPEN:
+            self.kinds[run.kind] += 1
+        if run.status is Status.SUSPENDED and run.due_ms is None:
+            self.waiting += 1
+        if run.status is Status.RUNNING and run.lease_until_ms <= now_ms:
+            self.ran_out += 1
+        if run.status is Status.QUARANTINED and len(self.quarantined) < 3:
+            self.quarantined.append(run.id)
+
+
+async def of_runs(store: Store, /) -> list[Finding]:
+    """Return what is to be known about the runs and the workers."""
+    census = await _count(store)
+    beats = await store.beats()
+    leader = await store.load("_leader")
+    facts = await store.facts()
+    return [
+        _of_counts(census),
+        *_of_damage(census),
+        *_of_kinds(census, beats, await store.kinds()),
+        *_of_workers(census, beats),
+        *_of_leader(leader, beats, facts),
+    ]
+
+
+async def _count(store: Store) -> _Census:
+    from tenure.store import ALL
+
+    census = _Census()
+    now_ms = (await store.facts()).now_ms
+    cursor: str | None = None
+    with progress("counting runs") as tell:
+        while True:
+            page = await store.find(ALL, cursor=cursor, limit=PAGE)
+            for run in page.runs:
+                census.add(run, now_ms)
+            census.corrupt += page.corrupt
+            tell(f"counting runs: {census.count:,}")
+            cursor = page.cursor
+            if cursor is None:
+                return census
+            if census.count >= COUNT_LIMIT:
+                census.whole = False
+                return census
+
+
+def _of_counts(census: _Census) -> Finding:
+    from tenure.core.run import Status
+    from tenure.views.figures import count
+
+    shown = [f"{census.status[status]:,} {status.value}" for status in Status if census.status[status]]
+    if census.waiting:
+        shown.append(f"{census.waiting:,} of the suspended wait for somebody, without a time")
+    least = "" if census.whole else "the newest "
+    return _ok("runs", f"{least}{count(census.count, 'run')}{': ' + ', '.join(shown) if shown else ''}")
+
+
+def _of_damage(census: _Census) -> list[Finding]:
+    from tenure.core.run import Status
+    from tenure.views.figures import count
+
+    found = []
+    if census.corrupt:
+        text = f"{count(len(census.corrupt), 'record')} cannot be read, first {census.corrupt[0]}"
+        found.append(_problem("damage", text, f"tenure show {census.corrupt[0]} --raw"))
+    if number := census.status[Status.QUARANTINED]:
+        first = census.quarantined[0]
+        text = f"{count(number, 'run')} set aside, last {first}"
+        found.append(_warning("quarantined", text, f"tenure show {first}, then tenure release {first} --reason ..."))
+    return found
+
+
+def _of_kinds(census: _Census, beats: list[Beat], indexed: list[str]) -> list[Finding]:
+    from tenure.views.figures import count
+
+    served = {kind for beat in beats for kind in beat.kinds}
+    return [
+        _warning(
+            "kind",
+            f"no live worker serves {kind} ({count(census.kinds[kind], 'open run')})",
+            f"tenure worker MODULE:APP --kinds {kind}",
+        )
+        for kind in sorted({*census.kinds, *indexed} - served)
+    ]
+
+
+def _of_workers(census: _Census, beats: list[Beat]) -> list[Finding]:
+    from tenure.views.figures import count, duration
+
+    shown = ", ".join(
+        f"{beat.name} ({beat.busy}/{beat.slots} slots, heartbeat lag {duration(beat.lag_ms)})" for beat in beats[:20]
+    )
+    more = f" and {len(beats) - 20:,} more" if len(beats) > 20 else ""
+    found = [_ok("workers", f"{count(len(beats), 'live worker')}{': ' + shown if shown else ''}{more}")]
+    if census.ran_out and beats:
+        text = f"{count(census.ran_out, 'lease')} ran out and nobody has taken over yet"
+        found.append(_warning("leases", text, "ask again in a moment; if it stays, look at the logs of the workers"))
+    return found
+
+
+def _of_leader(leader: Run | None, beats: list[Beat], facts: Facts) -> list[Finding]:
+    from tenure.views.figures import duration
+    from tenure.views.values import left_ms
+
+    if leader is not None and (left := left_ms(leader, facts.now_ms)):
+        return [_ok("leader", f"{leader.owner}, {duration(left)} left of its lease")]
+    if not beats:
+        return []
+    return [_warning("leader", "no worker leads at this moment", "ask again in a few seconds; another takes over")]

@@ -1,0 +1,86 @@
+"""`cancel`, `evict`, `release`: what an operator may do to a run from outside."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tenure.cli.exits import Exit
+from tenure.cli.output import OutputOption, Shape, write, write_json
+from tenure.cli.place import Place, command
+
+if TYPE_CHECKING:
+    from tenure.core.run import Run
+    from tenure.ledger import Ledger
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
+ReasonOption = Annotated[str, typer.Option(help="Why; it stays with the run as evidence.", show_default=False)]
+
+
+def register(app: typer.Typer, /) -> None:
+    """Add the commands of this file."""
+    command(app)(cancel)
+    command(app)(evict)
+    command(app)(release)
+
+
+async def cancel(
+    place: Place,
+    run: RunArgument,
+    *,
+    reason: ReasonOption,
+    grace: Annotated[
+        float | None,
+        typer.Option(min=0, show_default=False, help="Seconds that the run gets to clean up; at once without it."),
+    ] = None,
+    output: OutputOption = Shape.TABLE,
+) -> int:
+    """End RUN and its children for good."""
+    async with place.ledger() as ledger:
+        after = await ledger.cancel(run, reason=reason, by=who(), grace=grace)
+        said = f"is asked to end and is cancelled after {grace:g} s" if grace is not None else "is cancelled"
+        return await _answer(ledger, after, said, output)
+
+
+async def evict(place: Place, run: RunArgument, *, reason: ReasonOption, output: OutputOption = Shape.TABLE) -> int:
+    """End the live lease of RUN and queue it.
+
+    Its holder is refused from then on.
+    """
+    async with place.ledger() as ledger:
+        after = await ledger.evict(run, reason=reason, by=who())
+        return await _answer(ledger, after, "has lost its lease and is queued", output)
+
+
+async def release(place: Place, run: RunArgument, *, reason: ReasonOption, output: OutputOption = Shape.TABLE) -> int:
+    """Queue RUN again that was quarantined.
+
+    Its crashes are forgotten.
+    """
+    async with place.ledger() as ledger:
+        after = await ledger.release(run, reason=reason, by=who())
+        return await _answer(ledger, after, "is queued again", output)
+
+
+async def _answer(ledger: Ledger, run: Run, said: str, output: Shape) -> int:
+    if output is Shape.TABLE:
+        write(f"{run.id} {said}\n")
+        return Exit.OK
+    from tenure.views.values import run_value
+
+    facts = await ledger.store.facts()
+    write_json(run_value(run, now_ms=facts.now_ms), output)
+    return Exit.OK
+
+
+def who() -> str:
+    """Return who asks, as far as this machine knows: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without a passwd entry
+        user = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
+    return f"{user}@{socket.gethostname()}"

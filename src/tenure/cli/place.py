@@ -1,0 +1,119 @@
+"""Where a command works: the store, the namespace, the lease time; and how a command is made of an async function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenure.cli.exits import UsageError
+
+if TYPE_CHECKING:
+    from tenure.ledger import Ledger
+    from tenure.store import Store
+
+DEFAULT_URL = "sqlite:///.tenure/tenure.db"
+DEFAULT_TTL_S = 30.0
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", show_default=False, help="May also stand before the command.")
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", show_default=False, help="May also stand before the command."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What the global options and the environment say; the URL may hold a password and is never printed."""
+
+    url: str
+    namespace: str
+    ttl_s: float
+
+    @classmethod
+    def of(cls, *, store: str | None = None, namespace: str | None = None, ttl_s: float = DEFAULT_TTL_S) -> Place:
+        """Return the place that the options name, with the defaults for what they leave out."""
+        return cls(url=store or DEFAULT_URL, namespace=namespace or "default", ttl_s=ttl_s)
+
+    def store(self) -> Store:
+        """Return the store, not yet open."""
+        from tenure.stores import open_store
+
+        return open_store(self.url, namespace=self.namespace)
+
+    @asynccontextmanager
+    async def ledger(self) -> AsyncIterator[Ledger]:
+        """Open the store and a ledger on it."""
+        from tenure.ledger import Ledger
+
+        async with self.store() as store, Ledger(store, owner="console", ttl=self.ttl_s) as ledger:
+            yield ledger
+
+    def __repr__(self) -> str:
+        return f"Place(namespace={self.namespace!r}, ttl_s={self.ttl_s})"
+
+
+def command(app: typer.Typer, /, name: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register `async def f(place, ...)` (or a plain one) as a command.
+
+    Its own parameters are typer's; --store and --namespace are added, so they may stand before or after the command.
+    An int that it returns is the exit code.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(function, eval_str=True)
+        shared = [
+            inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY, annotation=StoreOption, default=None),
+            inspect.Parameter("namespace", inspect.Parameter.KEYWORD_ONLY, annotation=NamespaceOption, default=None),
+        ]
+        mine = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]]
+
+        @functools.wraps(function)
+        def run(*, ctx: typer.Context, store: str | None, namespace: str | None, **arguments: Any) -> Any:
+            place: Place = ctx.obj
+            place = replace(place, url=store or place.url, namespace=namespace or place.namespace)
+            if not inspect.iscoroutinefunction(function):
+                return function(place, **arguments)
+            return _in_loop(functools.partial(function, place, **arguments))
+
+        run.__signature__ = own.replace(parameters=[*mine, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*mine, *shared)}
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def _in_loop(function: Callable[[], Awaitable[Any]]) -> Any:
+    import anyio
+
+    return anyio.run(function)
+
+
+def logging_to_stderr(level: str, /) -> None:
+    """Send the log of this package from `level` on to stderr; UsageError for a level that is none."""
+    if level.lower() not in LOG_LEVELS:
+        message = f"the log level {level[:20]!r} is none of {', '.join(LOG_LEVELS)}; set TENURE_LOG to one of them"
+        raise UsageError(message)
+    ours = logging.getLogger("tenure")
+    for handler in [handler for handler in ours.handlers if isinstance(handler, _ToStderr)]:
+        ours.removeHandler(handler)
+    handler = _ToStderr(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours.addHandler(handler)
+    ours.setLevel(level.upper())
+
+
+class _ToStderr(logging.StreamHandler[Any]):
+    """Ours, so that a second call replaces it and no other."""

@@ -1,0 +1,205 @@
+"""`submit` and `retry`: queue a run, wait for it if asked."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenure.cli.exits import Exit, UsageError
+from tenure.cli.output import OutputOption, Shape, hint, progress, write, write_json
+from tenure.cli.place import Place, command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tenure.handle import Handle
+    from tenure.ledger import Ledger
+
+LOOK_S = 0.5
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result as JSON.")]
+TimeoutOption = Annotated[
+    float | None, typer.Option(min=0, show_default=False, help="With --wait: give up waiting after this many seconds.")
+]
+
+
+def register(app: typer.Typer, /) -> None:
+    """Add the commands of this file."""
+    command(app)(submit)
+    command(app)(retry)
+
+
+async def submit(
+    place: Place,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Name of the registered handler.")],
+    input: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="Input: JSON text, @file, or - for stdin.")],
+    *,
+    id: Annotated[
+        str | None, typer.Option(show_default=False, help="Run id; the same id and input again is the same run.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(show_default=False, help="Not before: an ISO 8601 instant, or +30s, +5m, +2h, +1d.")
+    ] = None,
+    priority: Annotated[int, typer.Option(help="Higher goes first among what is due.")] = 0,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", show_default=False, help="May be repeated.")
+    ] = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    output: OutputOption = Shape.TABLE,
+) -> int:
+    """Queue a run of KIND and print its id."""
+    value = read_input(input)
+    due = read_instant(at) if at is not None else None
+    tags = read_tags(tag or [])
+    async with place.ledger() as ledger:
+        handle: Handle[Any] = await ledger.submit(kind, value, id=id, at=due, priority=priority, tags=tags)
+        return await _answer(ledger, handle, wait=wait, timeout=timeout, output=output)
+
+
+async def retry(
+    place: Place,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")],
+    *,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    output: OutputOption = Shape.TABLE,
+) -> int:
+    """Queue RUN again from its input, as RUN-retry.
+
+    Prints the new id; asked again, it is the same run.
+    """
+    async with place.ledger() as ledger:
+        handle = await ledger.retry(run)
+        return await _answer(ledger, handle, wait=wait, timeout=timeout, output=output)
+
+
+async def _answer(ledger: Ledger, handle: Handle[Any], *, wait: bool, timeout: float | None, output: Shape) -> int:
+    if wait:
+        return await _waited(ledger, handle, timeout)
+    if output is Shape.TABLE:
+        write(f"{handle.id}\n")
+        return Exit.OK
+    from tenure.views.values import run_value
+
+    facts = await ledger.store.facts()
+    write_json(run_value(await handle.load(), now_ms=facts.now_ms), output)
+    return Exit.OK
+
+
+async def _waited(ledger: Ledger, handle: Handle[Any], timeout: float | None) -> int:
+    """Print the result as JSON; a run that ended otherwise is an error of its own, with its exit code."""
+    async with _told(ledger, handle):
+        try:
+            result = await handle.result(timeout=timeout)
+        except TimeoutError:
+            hint(
+                f"tenure: run {handle.id} has not ended within {timeout:g} s and goes on; "
+                f"look with `tenure show {handle.id}`, or wait again with the same id"
+            )
+            return Exit.FAILED
+    write_json(result)
+    return Exit.OK
+
+
+@asynccontextmanager
+async def _told(ledger: Ledger, handle: Handle[Any]) -> AsyncIterator[None]:
+    """Tell on a terminal how far the run is while the block waits for it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    import anyio
+
+    from tenure.errors import StoreUnavailable
+    from tenure.views.tables import note_on
+
+    async def look() -> None:
+        while True:
+            try:
+                run, facts = await handle.load(), await ledger.store.facts()
+                served = frozenset(kind for beat in await ledger.store.beats() for kind in beat.kinds)
+                note, _ = note_on(run, now_ms=facts.now_ms, served=served)
+                tell(f"{run.id}: {run.status.value}, step {run.step}{f', {note}' if note else ''}")
+            except StoreUnavailable:
+                tell(f"{handle.id}: the store does not answer; waiting for it")
+            await anyio.sleep(LOOK_S)
+
+    with progress(handle.id) as tell:
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(look)
+            try:
+                yield
+            finally:
+                watching.cancel_scope.cancel()
+
+
+def read_input(text: str, /) -> Any:
+    """Return the JSON value of an argument: the text itself, the file after an @, or stdin for a dash."""
+    from tenure.core import canonical
+    from tenure.errors import InvalidContent
+
+    origin = "the input"
+    if text == "-":
+        origin, data = "stdin", sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        origin = text[1:]
+        try:
+            data = Path(origin).read_bytes()
+        except OSError as error:
+            message = f"the file {origin} cannot be read ({error.strerror}); name one that holds JSON"
+            raise UsageError(message) from None
+    else:
+        data = text.encode(errors="surrogateescape")
+    try:
+        return canonical.decode(data)
+    except InvalidContent as error:
+        if not error.message.startswith("not JSON"):
+            raise
+        message = f"""{origin} is not JSON; text is quoted twice, like '"text"', and @FILE or - reads it from a file"""
+        raise InvalidContent(message) from None
+
+
+def read_instant(text: str, /, *, now: datetime | None = None) -> datetime:
+    """Return an instant from ISO 8601 (UTC where no zone is named) or from a time from now on such as +5m."""
+    now = now or datetime.now(UTC)
+    if text.startswith("+"):
+        return now + timedelta(seconds=read_seconds(text[1:]))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        message = (
+            f"{text[:40]!r} is no instant; use ISO 8601 (2030-01-31T08:00:00Z) or a time from now (+30s, +5m, +2h)"
+        )
+        raise UsageError(message) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def read_seconds(text: str, /) -> float:
+    """Return a length of time in seconds: 30, 30s, 5m, 2h, 1d."""
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")
+    try:
+        found = float(number) * _UNITS_S[unit]
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1e9:
+        message = f"{text[:40]!r} is no length of time; write 30s, 5m, 2h or 1d"
+        raise UsageError(message)
+    return found
+
+
+def read_tags(pairs: list[str], /) -> dict[str, str]:
+    """Return tags from KEY=VALUE pairs."""
+    tags: dict[str, str] = {}
+    for pair in pairs:
+        name, mark, value = pair.partition("=")
+        if not mark or not name:
+            message = f"{pair[:40]!r} is no tag; write KEY=VALUE"
+            raise UsageError(message)
+        tags[name] = value
+    return tags
