@@ -12,7 +12,7 @@ from tenure.views.timeline import Bar, Chart, Dot, Lane, Mark, Span
 WIDTH = 960
 GUTTER = 178
 EDGE = 24
-TOP = 66
+TOP = 84
 LANE = 52
 BAR = 16
 LEGEND_LINE = 22
@@ -76,7 +76,7 @@ def draw(chart: Chart, /, *, width: int = WIDTH, title: str = "") -> str:
         _HATCH,
         f'<rect class="ground" width="{frame.width}" height="{height}" rx="8"/>',
         f'<text class="head" x="16" y="26">{_text(title)}</text>',
-        f'<text class="quiet" x="{frame.width - EDGE}" y="26" text-anchor="end">{_text(when)}</text>',
+        f'<text class="quiet" x="16" y="44">{_text(when)}</text>',
         *_axis(frame, floor),
     ]
     for place, lane in enumerate(chart.lanes):
