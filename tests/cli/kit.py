@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tenure.cli import run
-from tenure.core import build, journal
+from tenure.core import build, canonical, journal
 from tenure.core.run import Ask, Claim, Commit, End, Grant, How, Outcome, Request, Run, Status
 from tenure.store import Beat, Refused, Store
 from tenure.stores import open_store
@@ -108,7 +108,7 @@ async def fill(store: Store) -> None:
         grant,
         journal.event(journal.RUN_END, status="completed"),
         status=Status.COMPLETED,
-        outcome=Outcome(result=build.canonical.digest(result)),
+        outcome=Outcome(result=canonical.digest(result)),
         blobs=[result],
     )
     await writer.create("held", tags={"team": "red"})

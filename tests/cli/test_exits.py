@@ -14,7 +14,7 @@ def test_every_error_code_has_an_exit_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "number"),
+    "code, number",
     [
         (Code.RUN_NOT_FOUND, 3),
         (Code.LEASE_HELD, 4),
@@ -72,7 +72,7 @@ def test_0_ok(filled: Console) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    "arguments, sentence",
     [
         (["no-such-command"], "No such command"),
         (["show"], "Missing argument"),

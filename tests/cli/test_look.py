@@ -3,7 +3,7 @@
 import json
 import uuid
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -18,7 +18,18 @@ ALL = {"done", "held", "bad", "asks", "poison", "next"}
 def test_runs_are_listed_newest_first_with_who_holds_them(filled: Console) -> None:
     said = filled("runs")
     lines = said.out.splitlines()
-    assert lines[0].split() == "RUN KIND STATUS OWNER GRANT ATTEMPT STEP LEASE UPDATED NOTE".split()
+    assert lines[0].split() == [
+        "RUN",
+        "KIND",
+        "STATUS",
+        "OWNER",
+        "GRANT",
+        "ATTEMPT",
+        "STEP",
+        "LEASE",
+        "UPDATED",
+        "NOTE",
+    ]
     assert {line.split()[0] for line in lines[1:]} == ALL
     held = next(line for line in lines if line.startswith("held"))
     assert "bravo" in held
@@ -35,7 +46,7 @@ def test_runs_marks_kinds_that_no_live_worker_serves(filled: Console) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    "arguments, found",
     [
         (["--status", "running,queued"], {"held", "next"}),
         (["--status", "running", "--status", "failed"], {"held", "bad"}),
@@ -212,7 +223,7 @@ def test_timeline_writes_an_svg(filled: Console, tmp_path: Path) -> None:
     said = filled("timeline", "--svg", str(path), "--width", "700")
     assert said.code == 0
     assert said.out == ""
-    assert ElementTree.fromstring(path.read_text()).get("width") == "700"
+    assert ET.fromstring(path.read_text()).get("width") == "700"
     assert filled("timeline", "held", "--svg", "-").out.startswith("<svg ")
 
 

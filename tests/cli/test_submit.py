@@ -15,7 +15,7 @@ from cli.kit import Console, Writer
 from tenure.cli.ends import who
 from tenure.cli.exits import UsageError
 from tenure.cli.submit import read_instant, read_seconds
-from tenure.core import build, journal
+from tenure.core import canonical, journal
 from tenure.core.run import Outcome, Run, Status
 from tenure.store import Store
 
@@ -95,7 +95,7 @@ def worker(console: Console) -> Iterator[threading.Event]:
                     grant,
                     end,
                     status=Status.COMPLETED,
-                    outcome=Outcome(result=build.canonical.digest(result)),
+                    outcome=Outcome(result=canonical.digest(result)),
                     blobs=[result],
                 )
             await anyio.sleep(0.02)
@@ -181,7 +181,7 @@ def test_retry_queues_the_same_input_under_a_new_id(filled: Console) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30", 30), ("30s", 30), ("1.5m", 90), ("2h", 7_200), ("1d", 86_400), ("0", 0)]
+    "text, seconds", [("30", 30), ("30s", 30), ("1.5m", 90), ("2h", 7_200), ("1d", 86_400), ("0", 0)]
 )
 def test_lengths_of_time(text: str, seconds: float) -> None:
     assert read_seconds(text) == seconds

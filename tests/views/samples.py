@@ -1,4 +1,4 @@
-"""Six runs as a store would hold them, at one fixed instant: frozen, killed, suspended, poisoned, waiting, cancelled."""
+"""Six runs at one fixed instant: frozen, killed, suspended, poisoned, waiting, cancelled."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ TTL_MS = 1_000
 RUNNING_ID = "0198c0de-7b1a-7c3d-9e2f-a1b2c3d4e5f6"
 
 
-def grant(
-    ordinal: int, token: int, owner: str, from_ms: int, until_ms: int = 0, ended: str = "", **more: Any
+def grant(  # noqa: PLR0917 - a line of a table, column by column
+    ordinal: int, token: int, owner: str, from_ms: int, until_ms: int = 0, /, ended: str = "", **more: Any
 ) -> GrantLine:
     """One line of a grant log, with times after the beginning."""
     return GrantLine(

@@ -1,7 +1,8 @@
 """The timeline: what is inferred from a record, and that text and SVG draw the same chart, always alike."""
 
+import itertools
 import re
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_bars_of_a_lane_never_overlap_and_leave_no_hole() -> None:
 
 def test_an_empty_chart_is_drawn() -> None:
     assert chart_text.draw(chart([]))
-    ElementTree.fromstring(chart_svg.draw(chart([])))
+    ET.fromstring(chart_svg.draw(chart([])))
 
 
 def test_the_text_is_the_kept_one() -> None:
@@ -162,7 +163,7 @@ def test_the_svg_is_the_kept_one_and_always_the_same() -> None:
 
 def test_the_svg_is_well_formed_and_self_contained() -> None:
     svg = chart_svg.draw(whole_chart())
-    root = ElementTree.fromstring(svg)
+    root = ET.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert not re.search(r"<(script|image|foreignObject|a)\b|href|@import|url\((?!#)", svg)
     assert svg.count("http") == 1, "the one address is the name of the format"
@@ -172,7 +173,7 @@ def test_the_svg_is_well_formed_and_self_contained() -> None:
 def test_the_svg_escapes_what_people_typed() -> None:
     record = run("r", '<script>"&', Status.RUNNING, 0, 1, grant(1, 5, '"<b>&\x1b[31m', 100), lease_until_ms=NOW_MS + 1)
     svg = chart_svg.draw(chart([lane(record, now_ms=NOW_MS)]), title="<&>")
-    ElementTree.fromstring(svg)
+    ET.fromstring(svg)
     assert "<script>" not in svg
     assert "<b>" not in svg
     assert "\x1b" not in svg
@@ -180,7 +181,7 @@ def test_the_svg_escapes_what_people_typed() -> None:
 
 @pytest.mark.parametrize("width", [480, 960, 1_600])
 def test_nothing_in_the_svg_stands_outside_of_it_and_no_label_covers_another(width: int) -> None:
-    root = ElementTree.fromstring(chart_svg.draw(whole_chart(), width=width))
+    root = ET.fromstring(chart_svg.draw(whole_chart(), width=width))
     name = "{http://www.w3.org/2000/svg}"
     lines: dict[float, list[tuple[float, float]]] = {}
     for text in root.iter(f"{name}text"):
@@ -192,7 +193,7 @@ def test_nothing_in_the_svg_stands_outside_of_it_and_no_label_covers_another(wid
     for spans in lines.values():
         ordered = sorted(spans)
         assert ordered[-1][1] <= width
-        for (_, end), (begin, _) in zip(ordered, ordered[1:], strict=False):
+        for (_, end), (begin, _) in itertools.pairwise(ordered):
             assert end <= begin
 
 

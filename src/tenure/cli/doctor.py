@@ -47,7 +47,8 @@ async def doctor(
             if not quick:
                 findings += await of_runs(store)
     except StoreUnsafe as error:
-        findings.append(_problem("store", error.message, "change what the sentence names, then ask again"))
+        text, _, fix = error.message.partition("; ")  # these say what is wrong; then what to do
+        findings.append(_problem("store", text, fix or "see docs/errors.md"))
     _write(store, findings, output)
     return Exit.UNSAFE if any(one.level is Grade.PROBLEM for one in findings) else Exit.OK
 
