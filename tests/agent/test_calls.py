@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -13,14 +13,15 @@ from tenure import (
     LeaseLost,
     Ledger,
     Store,
-    StoreUnavailable,
 )
 from tenure.agent.agent import Agent
 from tenure.agent.checkpointed import CheckpointedAgent
 from tenure.agent.tool import tool
 from tenure.core import canonical, journal
 from tenure.core.messages import AssistantMessage, assistant
+from tenure.core.run import Commit
 from tenure.retry import Retry
+from tenure.testing.faults import Fault, FaultStore, Order
 from tenure.testing.models import ScriptedModel
 
 
@@ -129,7 +130,7 @@ async def test_b106_a_result_type_that_nobody_knows_is_an_error_and_the_call_is_
     assert (await shown_results(model))[0][2] is True
 
 
-async def test_errors_and_timeouts_of_tools_are_values(ledger: Ledger) -> None:
+async def test_m_ck43_errors_and_timeouts_of_tools_are_values(ledger: Ledger) -> None:
     @tool
     def broken() -> None:
         message = "no such file"
@@ -174,30 +175,25 @@ async def test_a_tool_is_tried_again_as_its_retry_says_and_recorded_once(ledger:
     assert [e["value"] for e in await events(ledger, "w1") if e["type"] == "record"] == [7]
 
 
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST])
 async def test_b071_a_result_whose_record_meets_an_outage_is_recorded_before_anything_else(
-    ledger: Ledger, store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, fault: Fault
 ) -> None:
     made: list[int] = []
-    commit, failing = store.commit, [False]
-
-    async def shaky(change: Any) -> Any:
-        if failing[0]:
-            failing[0] = False
-            message = "connection reset"
-            raise StoreUnavailable(message)
-        return await commit(change)
+    shaky = FaultStore(store)
 
     @tool
     async def look() -> int:
         made.append(1)
-        failing[0] = True
+        shaky.orders.append(Order(fault=fault, times=2, match=lambda change: isinstance(change, Commit)))
         return 7
 
-    monkeypatch.setattr(store, "commit", shaky)
     model = ScriptedModel([assistant("", call("c1")), "done"])
-    assert await CheckpointedAgent(Agent(model, name="walker", tools=[look]), ledger).run("go", id="w1") == "done"
+    async with Ledger(cast("Store", shaky), ttl=5) as ledger:
+        assert await CheckpointedAgent(Agent(model, name="walker", tools=[look]), ledger).run("go", id="w1") == "done"
     assert made == [1]
     assert await shown_results(model) == [("c1", 7, False)]
+    assert shaky.orders[0].times == 0, "it did go wrong"
 
 
 async def test_errors_of_a_tools_own_runs_are_the_tools_business(ledger: Ledger) -> None:
@@ -233,7 +229,7 @@ async def test_a_sync_tool_does_not_block_the_loop(ledger: Ledger) -> None:
     assert turns >= 5
 
 
-async def test_i26_what_the_model_saw_is_what_the_journal_says(ledger: Ledger) -> None:
+async def test_o12_i26_what_the_model_saw_is_what_the_journal_says(ledger: Ledger) -> None:
     @tool
     async def look() -> dict[str, Any]:
         return {"b": 1, "a": (1, 2)}

@@ -9,6 +9,7 @@ import pytest
 
 from agent.parts import call, events
 from tenure import (
+    Handle,
     LeaseLost,
     Ledger,
     RunConflict,
@@ -23,7 +24,7 @@ from tenure.core.messages import assistant
 from tenure.testing.models import FunctionModel, ScriptedModel
 
 
-async def test_o09_o22_a_step_is_one_checkpoint_and_a_run_is_its_journal(ledger: Ledger) -> None:
+async def test_o09_o11_m_ck47_a_step_is_one_checkpoint_and_a_run_is_its_journal(ledger: Ledger) -> None:
     seen: list[ToolContext] = []
 
     @tool
@@ -51,7 +52,7 @@ async def test_o09_o22_a_step_is_one_checkpoint_and_a_run_is_its_journal(ledger:
     assert journal.verify_run(run, await ledger.store.tail("w1")).ok
 
 
-async def test_m_ck42_the_calls_are_saved_before_any_of_them_is_made(ledger: Ledger) -> None:
+async def test_o10_m_ck42_the_calls_are_saved_before_any_of_them_is_made(ledger: Ledger) -> None:
     saved: list[list[str]] = []
 
     @tool
@@ -171,3 +172,30 @@ async def test_an_agent_opens_what_it_is_not_given() -> None:
             raise ValueError(message)
     with pytest.raises(ConnectionError):
         await CheckpointedAgent(Agent(ScriptedModel([ConnectionError()]), name="walker"), "memory://").run("go")
+
+
+async def test_the_output_type_flows_through_every_door(ledger: Ledger) -> None:
+    agent = Agent(ScriptedModel(["[1]"]), name="numbers", output=list[int])
+    handle = await ledger.submit(agent, "go", id="n1")
+    assert_type(handle, Handle[list[int]])
+    durable = CheckpointedAgent(agent, ledger)
+    assert_type(durable, CheckpointedAgent[list[int]])
+    (entry,) = await durable.recover_all()
+    assert_type(entry.output, list[int] | None)
+    assert entry.output == await handle.result() == [1]
+    await ledger.submit(agent, "go", id="n2")
+    assert_type(await durable.recover("n2"), list[int])
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_an_agent_runs_on_either_loop(anyio_backend: str) -> None:
+    @tool
+    def look(at: int) -> int:
+        return at
+
+    calls = [call(f"c{n}", at=n) for n in range(3)]
+    agent = Agent(ScriptedModel([assistant("", *calls), "done"]), name="walker", tools=[look])
+    async with CheckpointedAgent(agent, "memory://") as durable:
+        assert await durable.run("go", id="w1") == "done"
+        async with durable.stream("go", id="w2") as items:
+            assert await items.result() == "done"

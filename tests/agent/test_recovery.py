@@ -95,6 +95,7 @@ async def test_o19_o21_a_sweep_recovers_each_run_and_one_failure_is_one_entry(le
     assert entries[0].status is Status.COMPLETED
     again = await CheckpointedAgent(agent, ledger).recover_all(limit=1)
     assert len(again) == 1, "at most as many as asked for, of the two that are left"
+    assert {entry.run_id for entry in again} <= {"w1", "w3"}, "O-13: what has settled is in no sweep"
 
 
 async def test_o20_several_sweeps_share_the_work(ledger: Ledger, store: Store) -> None:
@@ -158,7 +159,7 @@ async def _make_due(ledger: Ledger, run_id: str) -> None:
     shelf.run = replace(shelf.run, due_ms=shelf.run.created_ms)
 
 
-async def test_instructions_may_change_and_the_journal_says_when(ledger: Ledger) -> None:
+async def test_o18_instructions_may_change_and_the_journal_says_when(ledger: Ledger) -> None:
     down = [True]
 
     def answer(request: Any) -> Any:
@@ -206,7 +207,7 @@ async def test_a_message_of_a_newer_schema_is_left_to_a_newer_worker(ledger: Led
     assert (await ledger.load("w1")).status is Status.QUEUED
 
 
-async def test_an_evicted_run_is_taken_over_where_it_stood(ledger: Ledger, store: Store) -> None:
+async def test_o22_m_ck43_a_forfeited_run_is_taken_over_where_it_stood(ledger: Ledger, store: Store) -> None:
     made: list[str] = []
     reached = anyio.Event()
 
