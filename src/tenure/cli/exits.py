@@ -40,6 +40,8 @@ EXIT: dict[Code, Exit] = {
     Code.RUN_FAILED: Exit.ENDED_BADLY,
     Code.RUN_CANCELLED: Exit.ENDED_BADLY,
     Code.STEP_FAILED: Exit.FAILED,
+    Code.STEP_LIMIT: Exit.FAILED,
+    Code.OUTPUT_INVALID: Exit.FAILED,
     Code.REPLAY_DRIFT: Exit.FAILED,
     Code.CANCEL_REQUESTED: Exit.FAILED,
     Code.REQUEST_CLOSED: Exit.CONFLICT,
