@@ -1,0 +1,223 @@
+"""What is read from Redis: journals, blobs, the due index, listings. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tenure.codec import unpack_item, unpack_row, unpack_run
+from tenure.core.run import Item, Row, Run, Status
+from tenure.errors import CorruptRecord, StoreTooNew
+from tenure.store import Beat, Hint, Page, Refused, Where
+from tenure.stores._index import after_cursor, cursor_of, matches
+from tenure.stores._redis_answer import text_fields
+from tenure.stores._redis_keys import STATUSES, Keys
+from tenure.stores._redis_line import Reply, pack
+
+Ask = Callable[..., Awaitable[list[Reply]]]
+"""Sends packed commands and returns their replies; a refusal of the server is raised."""
+
+PAGE = 200
+
+
+async def load(ask: Ask, keys: Keys, run_id: str, /) -> Run | None:
+    """Return a record, None if there is none."""
+    (flat,) = await ask(pack("HGETALL", keys.run(run_id)))
+    return _record(run_id, flat)
+
+
+def _record(run_id: str, flat: Sequence[bytes]) -> Run | None:
+    if not flat:
+        return None
+    try:
+        run = unpack_run(text_fields(flat))
+    except (CorruptRecord, StoreTooNew) as error:
+        error.run_id = run_id
+        raise
+    if run.id != run_id:
+        message = f"the record of run {run_id} names another run; see `tenure show --raw`"
+        raise CorruptRecord(message, run_id=run_id)
+    return run
+
+
+async def tail(ask: Ask, keys: Keys, run_id: str, /, *, after: int, limit: int) -> list[Row]:
+    """Return rows in order; the bodies of large ones are fetched by their own keys."""
+    if limit < 1:
+        return []
+    (stored,) = await ask(pack("LRANGE", keys.log(run_id), after, after + limit - 1))
+    heads = [data.partition(b"\n")[0].split(b" ") for data in stored]
+    large = [after + 1 + i for i, head in enumerate(heads) if head[4:] == [b"big"]]
+    bodies = dict(zip(large, await ask(*(pack("GET", keys.large(run_id, str(seq))) for seq in large)), strict=True))
+    rows = []
+    for seq, data in enumerate(stored, after + 1):
+        if seq not in bodies:
+            rows.append(unpack_row(seq, data))
+            continue
+        if bodies[seq] is None:
+            message = f"the body of commit {seq} of run {run_id} is gone; restore the store, or cancel the run"
+            raise CorruptRecord(message, run_id=run_id)
+        rows.append(unpack_row(seq, data.rstrip(b"\n").removesuffix(b" big") + b"\n" + bodies[seq]))
+    return rows
+
+
+async def inbox(ask: Ask, keys: Keys, run_id: str, /, *, after: int) -> list[Item]:
+    """Return inbox items in order."""
+    (flat,) = await ask(pack("HGETALL", keys.inbox(run_id)))
+    items = (unpack_item(name.decode(), data) for name, data in zip(flat[::2], flat[1::2], strict=True))
+    return sorted((item for item in items if item.seq > after), key=lambda item: item.seq)
+
+
+async def blob(ask: Ask, keys: Keys, run_id: str, digest: str, /) -> bytes | None:
+    """Return a blob, wherever its size put it."""
+    small, large = await ask(pack("HGET", keys.blobs(run_id), digest), pack("GET", keys.large(run_id, digest)))
+    found: bytes | None = small if small is not None else large
+    return found
+
+
+async def due(ask: Ask, keys: Keys, kinds: Sequence[str], now_ms: int, /, *, limit: int) -> list[Hint]:
+    """Return what the indexes of these kinds say is due, the longest due first."""
+    wanted = list(dict.fromkeys(kinds))
+    replies = await ask(
+        *(pack("ZRANGE", keys.due(k), "-inf", now_ms, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES") for k in wanted)
+    )
+    hints = []
+    for kind, flat in zip(wanted, replies, strict=True):
+        for member, score in zip(flat[::2], flat[1::2], strict=True):
+            run_id, _, rest = member.decode(errors="replace").partition(" ")
+            token, _, priority = rest.partition(" ")
+            if token.isdecimal() and priority.removeprefix("-").isdecimal():
+                hints.append(
+                    Hint(run=run_id, kind=kind, due_ms=int(float(score)), token=int(token), priority=int(priority))
+                )
+    return sorted(hints, key=lambda hint: (hint.due_ms, hint.run))[:limit]
+
+
+async def next_due_ms(ask: Ask, keys: Keys, kinds: Sequence[str], /) -> int | None:
+    """Return the earliest entry of the indexes of these kinds."""
+    replies = await ask(*(pack("ZRANGE", keys.due(kind), 0, 0, "WITHSCORES") for kind in kinds))
+    return min((int(float(flat[1])) for flat in replies if flat), default=None)
+
+
+async def kinds_in_use(ask: Ask, keys: Keys, /) -> list[str]:
+    """Return the kinds whose index has an entry."""
+    (known,) = await ask(pack("SMEMBERS", keys.kinds))
+    names = sorted(name.decode() for name in known)
+    counts = await ask(*(pack("ZCARD", keys.due(name)) for name in names))
+    return [name for name, count in zip(names, counts, strict=True) if count]
+
+
+async def entries(ask: Ask, keys: Keys, kind: str, /, *, cursor: str, limit: int) -> tuple[list[tuple[str, str]], str]:
+    """Return a page of a due index: run id, and the entry with its kind behind it."""
+    (reply,) = await ask(pack("ZSCAN", keys.due(kind), cursor or "0", "COUNT", limit))
+    members = [member.decode(errors="replace") for member in reply[1][::2]]
+    after = reply[0].decode()
+    return [(member.partition(" ")[0], f"{member} {kind}") for member in members], "" if after == "0" else after
+
+
+async def find(ask: Ask, keys: Keys, where: Where, /, *, cursor: str | None, limit: int) -> Page:
+    """Return a page of runs, newest first: the status indexes are merged, the records decide."""
+    runs: list[Run] = []
+    corrupt: list[tuple[tuple[int, str], str]] = []
+    seen: set[str] = set()
+    place = after_cursor(cursor) if cursor is not None else None
+    statuses = where.status or STATUSES
+    while len(runs) <= limit:
+        found, place = await _next(ask, keys, where, statuses, place)
+        flats = await ask(*(pack("HGETALL", keys.run(run_id)) for _, run_id in found))
+        for at, flat in zip(found, flats, strict=True):
+            if at[1] in seen:  # it changed its status between two pages
+                continue
+            seen.add(at[1])
+            try:
+                run = _record(at[1], flat)
+            except (CorruptRecord, StoreTooNew):
+                corrupt.append((at, at[1]))
+                continue
+            if run is not None and matches(run, where):
+                runs.append(run)
+        if place is None:
+            break
+    if len(runs) <= limit:
+        return Page(runs=tuple(runs), corrupt=tuple(name for _, name in corrupt))
+    last = (runs[limit - 1].created_ms, runs[limit - 1].id)
+    return Page(
+        runs=tuple(runs[:limit]),
+        cursor=cursor_of(*last),
+        corrupt=tuple(name for at, name in corrupt if at > last),
+    )
+
+
+async def _next(
+    ask: Ask, keys: Keys, where: Where, statuses: Sequence[Status], place: tuple[int, str] | None
+) -> tuple[list[tuple[int, str]], tuple[int, str] | None]:
+    """Return the next names below a place, newest first, and the place to go on from; None at the end."""
+    newest: int | str = place[0] if place is not None else "+inf"
+    if where.created_until_ms is not None and (place is None or place[0] >= where.created_until_ms):
+        newest = f"({where.created_until_ms}"
+    merged: list[tuple[int, str]] = []
+    floor: tuple[int, str] | None = None
+    for status in statuses:
+        part, full = await _below(ask, keys.status(status), newest, where.created_from_ms, place)
+        merged += part
+        if full:  # this index has more: what lies below its last name is the next page's
+            floor = part[-1] if floor is None else max(floor, part[-1])
+    merged.sort(reverse=True)
+    return (merged, None) if floor is None else ([at for at in merged if at >= floor], floor)
+
+
+async def _below(
+    ask: Ask, key: str, newest: int | str, oldest: int, place: tuple[int, str] | None
+) -> tuple[list[tuple[int, str]], bool]:
+    part: list[tuple[int, str]] = []
+    offset = 0
+    while True:
+        (flat,) = await ask(pack("ZRANGE", key, newest, oldest, "BYSCORE", "REV", "LIMIT", offset, PAGE, "WITHSCORES"))
+        names = zip(flat[::2], flat[1::2], strict=True)
+        found = [(int(float(score)), name.decode(errors="replace")) for name, score in names]
+        part += [at for at in found if place is None or at < place]
+        offset += PAGE
+        if len(found) < PAGE or part:
+            return part, len(found) == PAGE
+
+
+def pack_beat(row: Beat, until_ms: int, /) -> bytes:
+    """Return a worker's row with the time it expires."""
+    return json.dumps({**asdict(row), "until_ms": until_ms}).encode()
+
+
+def unpack_beats(flat: Sequence[bytes], now_ms: int, /) -> tuple[list[Beat], list[bytes]]:
+    """Return the rows that have not expired, and the names of those that have or cannot be read."""
+    rows, over = [], []
+    for name, data in zip(flat[::2], flat[1::2], strict=True):
+        found = _object(data)
+        try:
+            until_ms = found.pop("until_ms")
+            row = Beat(**{**found, "kinds": tuple(found["kinds"])})
+        except (KeyError, TypeError):
+            until_ms, row = 0, None
+        if row is not None and until_ms > now_ms:
+            rows.append(row)
+        else:
+            over.append(name)
+    return sorted(rows, key=lambda row: row.name), over
+
+
+def unpack_refused(lines: Iterable[bytes], /) -> list[Refused]:
+    """Return the lines of the refused list that can be read."""
+    found = []
+    for data in lines:
+        try:
+            found.append(Refused(**_object(data)))
+        except TypeError:
+            continue
+    return found
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,95 @@
+#!lua
+-- Append one commit to a run under its grant, with everything that becomes true with it.
+--
+-- KEYS[3] record, [4] log; where there is a rest also [5] names of large payloads, [6] blobs, [7] inbox, [8] due index,
+-- [9] status index of running, [10] of the status after; [11..] (waiting, lasting) keys of large payloads
+-- ARGV[4] id, [5] token, [6] nonce, [7] epoch, [8] ttl in ms; the row: [9] seq, [10] digest, [11] mark of the grant,
+-- [12] body ('' if staged); [13] digest of the row before, [14] how many steps end here, [15] the rest as JSON of texts
+-- or '': kind, status, base, failures, consume, inbox_seq, requests, wants, tags, due_in, due_at, outcome, large (names
+-- for KEYS[11..]), blobs (digests for ARGV[16..]); [16..] blobs
+-- Returns 'landed <now in us>', or an answer; {'again', 'kind', kind} where the due index named is another's.
+
+local f = look()
+if not f then return {'again', 'meta'} end
+local digest, seq = ARGV[10], tonumber(ARGV[9])
+local rest = ARGV[15] ~= '' and cjson.decode(ARGV[15]) or nil
+
+-- The common road reads what it needs; a rare one reads all.
+local function found()
+  if rest then return load(KEYS[3], ARGV[4]) end
+  local got = read('HMGET', KEYS[3], 'id', 'token', 'nonce', 'epoch', 'status', 'lease_until_ms', 'last_seq', 'head',
+    'version', 'step', 'crashes', 'touch')
+  if not got then return nil, true, {} end
+  if not got[1] and call('EXISTS', KEYS[3]) == 0 then return nil, false end
+  local run = {
+    id = got[1], token = got[2], nonce = got[3], epoch = got[4], status = got[5], lease_until_ms = got[6],
+    last_seq = got[7], head = got[8], version = got[9], step = got[10], crashes = got[11], touch = got[12],
+  }
+  local good = run.id == ARGV[4] and run.nonce and run.epoch and run.status and run.head and is_number(run.token)
+    and is_number(run.lease_until_ms) and is_number(run.last_seq) and is_number(run.version) and is_number(run.step)
+    and is_number(run.crashes) and is_number(run.touch)
+  if good then return run, false end
+  return nil, true, call('HGETALL', KEYS[3])
+end
+
+local run, broken, flat = found()
+if broken then return refused('corrupt', f, flat) end
+if not run then return refused('absent', f) end
+local length = read('LLEN', KEYS[4])
+if length and seq > 0 and seq <= length
+    and sub(call('LINDEX', KEYS[4], seq - 1), 1, #digest + 1) == digest .. ' ' then
+  local answer = already(KEYS[3], run, f)
+  answer[4] = call('HGETALL', KEYS[3])
+  return answer
+end
+
+local why = foreign(run, ARGV[5], ARGV[6], ARGV[7], f)
+if not why and (text(seq - 1) ~= run.last_seq or ARGV[13] ~= run.head) then why = 'sequence' end
+if not why and rest and rest.inbox_seq and rest.inbox_seq ~= run.inbox_seq then why = 'inbox' end
+if not why and length ~= seq - 1 then why = 'corrupt' end
+local consumed = {}
+if not why and rest then
+  local moves = rest.status and rest.status ~= run.status
+  if moves and run.kind ~= rest.kind then return {'again', 'kind', run.kind} end
+  local good = (not moves or (read('ZCARD', KEYS[8]) and read('ZCARD', KEYS[9]) and read('ZCARD', KEYS[10])))
+    and (#rest.blobs == 0 or read('HLEN', KEYS[6]))
+    and (#rest.consume == 0 or text(read('HLEN', KEYS[7]) or -1) == run.inbox_seq)
+  why = not good and 'corrupt' or unready(11, rest.large, KEYS[5])
+  for _, item in ipairs(why and {} or rest.consume) do
+    local stored = call('HGET', KEYS[7], item)
+    local digest_seq_at, ask_name = match(stored or '', '^(%S+ %d+ %d+) %a+ (%a+ [^\n]*)\n')
+    if stored and not digest_seq_at then why = 'corrupt' end
+    if stored then consumed[item] = (digest_seq_at or '') .. ' consumed ' .. (ask_name or '') .. '\n' end
+  end
+end
+if why then return refused(why, f, call('HGETALL', KEYS[3])) end
+
+local is_staged = rest and rest.large[1] == ARGV[9]
+call('RPUSH', KEYS[4], row_of(digest, ARGV[5], ARGV[11], f, ARGV[12], is_staged))
+local after = after_change(run, f)
+after.last_seq, after.head = ARGV[9], digest
+if ARGV[14] ~= '0' then
+  after.step, after.crashes = text(run.step + ARGV[14]), '0'
+end
+after.lease_until_ms = text(f.ms + ARGV[8])
+if rest then
+  keep(11, rest.large, KEYS[5])
+  for i, name in ipairs(rest.blobs) do call('HSET', KEYS[6], name, ARGV[15 + i]) end
+  for item, stored in pairs(consumed) do call('HSET', KEYS[7], item, stored) end
+  for _, name in ipairs({'failures', 'requests', 'wants', 'tags', 'outcome'}) do
+    if rest[name] then after[name] = rest[name] end
+  end
+  if rest.base then after.base_seq = ARGV[9] end
+  if rest.status then
+    after.grants = closed(after, f, rest.status, '', '')
+    after.status, after.owner = rest.status, ''
+    after.lease_until_ms = text(min(run.lease_until_ms, f.ms))
+    after.due_ms = rest.due_in and text(f.ms + rest.due_in) or rest.due_at or ''
+  end
+end
+save(KEYS[3], after)
+if rest and rest.status and rest.status ~= run.status then
+  place(KEYS[8], run, after)
+  list({running = KEYS[9], [rest.status] = KEYS[10]}, run, after)
+end
+return 'landed ' .. text(f.us)

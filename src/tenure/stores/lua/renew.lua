@@ -1,0 +1,35 @@
+#!lua flags=allow-oom
+-- Extend the live leases of many runs to now + ttl. It grows nothing, so it goes on when memory is full.
+--
+-- KEYS[3..] the record of each run
+-- ARGV[4] what the longest ttl is raised to, '' to leave it; [5..] for each run: id, token, nonce, epoch, ttl in ms
+-- Returns {now in us, epoch, since in ms, '1' if an acknowledged grant may be missing, longest ttl, floor, answer, ..}:
+-- an answer is 'landed' or a refusal; with no run at all it only says what the store knows.
+
+local f = look()
+if not f then return {'again', 'meta'} end
+if ARGV[4] ~= '' and tonumber(ARGV[4]) > f.max_ttl_ms then
+  f.max_ttl_ms = tonumber(ARGV[4])
+  call('HSET', KEYS[1], 'max_ttl_ms', ARGV[4])
+end
+local answers = {text(f.us), f.epoch, text(f.since_ms), f.lossy and '1' or '0', text(f.max_ttl_ms), f.floor}
+
+local function renewed(key, id, token, nonce, epoch, ttl_ms)
+  local got = read('HMGET', key, 'id', 'token', 'nonce', 'epoch', 'status', 'lease_until_ms')
+  if not got then return refused('corrupt', f) end
+  if not got[1] and call('EXISTS', key) == 0 then return refused('absent', f) end
+  local run = {token = got[2], nonce = got[3], epoch = got[4], status = got[5], lease_until_ms = got[6]}
+  if got[1] ~= id or not (got[2] and got[3] and got[4] and got[5] and is_number(got[6])) then
+    return refused('corrupt', f, call('HGETALL', key))
+  end
+  local why = foreign(run, token, nonce, epoch, f)
+  if why then return refused(why, f, call('HGETALL', key)) end
+  call('HSET', key, 'lease_until_ms', text(f.ms + ttl_ms))
+  return 'landed'
+end
+
+for i = 3, #KEYS do
+  local at = 5 + (i - 3) * 5
+  answers[#answers + 1] = renewed(KEYS[i], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+end
+return answers

@@ -1,0 +1,223 @@
+"""The store on Redis and Valkey: stock commands and a few short scripts that decide and write in one atomic step.
+
+The scripts restate `core/rules.py` in the same order. What is stored is what `codec.py` packs; docs/store-format.md
+lists the keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Self
+
+from tenure.clock import Clock
+from tenure.core.run import Answer, Change, Facts, Item, Row, Run
+from tenure.errors import NotAllowed, TenureError
+from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
+from tenure.stores import _redis_reads as reads
+from tenure.stores._index import REFUSED_LENGTH
+from tenure.stores._redis_answer import text_fields
+from tenure.stores._redis_connect import address
+from tenure.stores._redis_keys import Keys
+from tenure.stores._redis_line import Reply, pack
+from tenure.stores._redis_session import Session, Wish
+
+_LOG = logging.getLogger("tenure.stores.redis")
+
+
+def open_url(
+    url: str,
+    *,
+    namespace: str,
+    durability: Durability | None,
+    allow: tuple[str, ...],
+    clock: Clock | None,
+    options: dict[str, str],
+) -> RedisStore:
+    """Return the store of a URL; `allow` knows eviction, replica and unchecked."""
+    where = address(url, options)
+    if clock is not None and not where.testing:
+        message = "the server's clock is the clock of this store; ?testing=on takes another one, in tests"
+        raise NotAllowed(message)
+    return RedisStore(Wish(where=where, namespace=namespace, durability=durability, allow=allow, clock=clock))
+
+
+class RedisStore:
+    """One namespace on one server, for one event loop of one process."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.url = wish.where.shown
+        self.namespace = wish.namespace
+        self._wish = wish
+        self._keys = Keys(wish.namespace)
+        self._pid = os.getpid()
+        self._session: Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._level = wish.durability or Durability.MEMORY
+
+    @property
+    def level(self) -> Durability:
+        """Return the durability level that acknowledgements have; it is settled when the store is opened."""
+        return self._level
+
+    async def __aenter__(self) -> Self:
+        """Connect, refuse an unsafe server, and settle the level."""
+        self._check_process()
+        if self._session is not None:
+            message = "the store is open already; use `beside()` for another one"
+            raise NotAllowed(message)
+        self._session = await Session.open(self._wish)
+        self._level = self._session.level
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close every connection that this object made."""
+        session, self._session = self._session, None
+        if session is not None and os.getpid() == self._pid:  # in a fork they are the parent's
+            await session.aclose()
+
+    def beside(self) -> RedisStore:
+        """Return another, unopened store object with connections of its own."""
+        return RedisStore(replace(self._wish, listens=False))  # until somebody waits: what stands beside mostly beats
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            message = "this Redis store was made before a fork; open a store in the child process"
+            raise NotAllowed(message)
+
+    def _opened(self) -> Session:
+        self._check_process()
+        if self._session is None:
+            message = "the store is not open; use `async with store:`"
+            raise NotAllowed(message)
+        if self._loop is not asyncio.get_running_loop():
+            message = "this store was opened in another event loop; open one for this loop with beside()"
+            raise NotAllowed(message)
+        return self._session
+
+    async def commit(self, change: Change, /) -> Answer:
+        """Decide one change and apply it in one script."""
+        (answer,) = await self._opened().commit_many([change])
+        if isinstance(answer, TenureError):
+            raise answer
+        return answer
+
+    async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
+        """Decide each change alone, in the order of run ids, in one pipelined write."""
+        return await self._opened().commit_many(changes)
+
+    async def raise_ttl(self, ttl_ms: int, /) -> None:
+        """Make `max_ttl_ms` at least this."""
+        await self._opened().facts(ttl_ms)
+
+    async def facts(self) -> Facts:
+        """Return what the store knows now; who looks first after a history change writes it down."""
+        return await self._opened().facts()
+
+    async def _read(self, *packed: bytes) -> list[Reply]:
+        return await self._opened().asked(*packed)
+
+    async def _now_ms(self) -> int:
+        if self._wish.clock is not None:
+            return self._wish.clock.now_ms()
+        ((seconds, us),) = await self._read(pack("TIME"))
+        return int(seconds) * 1000 + int(us) // 1000
+
+    async def load(self, run_id: str, /) -> Run | None:
+        """Return the record."""
+        run = await reads.load(self._read, self._keys, run_id)
+        if run is not None:
+            self._opened().kinds[run_id] = run.kind
+        return run
+
+    async def raw(self, run_id: str, /) -> dict[str, str]:
+        """Return the record's stored fields unread."""
+        (flat,) = await self._read(pack("HGETALL", self._keys.run(run_id)))
+        return text_fields(flat)
+
+    async def tail(self, run_id: str, /, *, after: int = 0, limit: int = 100) -> list[Row]:
+        """Return rows in order."""
+        return await reads.tail(self._read, self._keys, run_id, after=after, limit=limit)
+
+    async def inbox(self, run_id: str, /, *, after: int = 0) -> list[Item]:
+        """Return items in order."""
+        return await reads.inbox(self._read, self._keys, run_id, after=after)
+
+    async def blob(self, run_id: str, digest: str, /) -> bytes | None:
+        """Return a blob."""
+        return await reads.blob(self._read, self._keys, run_id, digest)
+
+    async def due(self, kinds: Sequence[str], /, *, limit: int = 100) -> list[Hint]:
+        """Return what the index says is due."""
+        hints = await reads.due(self._read, self._keys, kinds, await self._now_ms(), limit=limit)
+        for hint in hints:
+            self._opened().kinds[hint.run] = hint.kind
+        return hints
+
+    async def next_due_ms(self, kinds: Sequence[str], /) -> int | None:
+        """Return the earliest entry of the index."""
+        return await reads.next_due_ms(self._read, self._keys, kinds)
+
+    async def kinds(self) -> list[str]:
+        """Return the kinds in the index."""
+        return await reads.kinds_in_use(self._read, self._keys)
+
+    async def entries(self, kind: str, /, *, cursor: str = "", limit: int = 1000) -> tuple[list[tuple[str, str]], str]:
+        """Return a page of the index; `limit` is about how many."""
+        return await reads.entries(self._read, self._keys, kind, cursor=cursor, limit=limit)
+
+    async def find(self, where: Where = ALL, /, *, cursor: str | None = None, limit: int = 100) -> Page:
+        """Return runs, newest first."""
+        return await reads.find(self._read, self._keys, where, cursor=cursor, limit=limit)
+
+    async def diagnose(self) -> list[Finding]:
+        """Return version, level and settings as findings."""
+        return await self._opened().diagnose()
+
+    # ---------------------------------------------------------------------------------------------- hints
+
+    async def beat(self, row: Beat, /, *, ttl_ms: int) -> None:
+        """Write a worker's row."""
+        now_ms = await self._now_ms()
+        data = reads.pack_beat(replace(row, at_ms=now_ms), now_ms + ttl_ms)
+        await self._hint(pack("HSET", self._keys.beats, row.name, data))
+
+    async def beats(self) -> list[Beat]:
+        """Return the rows that have not expired, and drop the others."""
+        (flat,) = await self._read(pack("HGETALL", self._keys.beats))
+        rows, over = reads.unpack_beats(flat, await self._now_ms())
+        if over:
+            await self._hint(pack("HDEL", self._keys.beats, *over))
+        return rows
+
+    async def tell_refused(self, line: Refused, /) -> None:
+        """Add to the refused list."""
+        data = json.dumps(asdict(replace(line, at_ms=await self._now_ms())))
+        key = self._keys.refused
+        await self._hint(pack("LPUSH", key, data), pack("LTRIM", key, 0, REFUSED_LENGTH - 1))
+
+    async def refused(self, *, limit: int = 100) -> list[Refused]:
+        """Return the latest refused writes."""
+        (lines,) = await self._read(pack("LRANGE", self._keys.refused, 0, limit - 1))
+        return reads.unpack_refused(lines)
+
+    async def wake(self, topic: str, /) -> None:
+        """Wake who waits for the topic."""
+        await self._hint(pack("PUBLISH", self._keys.channel, topic))
+
+    async def woken(self, topics: Sequence[str], /, *, timeout: float) -> bool:
+        """Wait for one of the topics; a plain wait where subscribing fails."""
+        return await self._opened().listener.woken(topics, timeout=timeout)
+
+    async def _hint(self, *packed: bytes) -> None:
+        try:
+            await self._read(*packed)
+        except NotAllowed:
+            raise
+        except TenureError as error:
+            _LOG.debug("a hint was not written: %s", error)

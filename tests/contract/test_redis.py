@@ -1,0 +1,78 @@
+"""The Redis store keeps the contract on each kind of server, with the server's own clock."""
+
+from collections.abc import AsyncIterator
+from typing import ClassVar
+
+import pytest
+
+from conftest import StartRedis
+from tenure.clock import ManualClock
+from tenure.core.run import Run
+from tenure.store import Store
+from tenure.stores import open_store
+from tenure.stores._redis_line import pack
+from tenure.stores.redis import RedisStore
+from tenure.testing.contract import StoreContract
+from tenure.testing.contract_case import nonce
+from tenure.testing.generate import Tally
+from tenure.testing.servers import REDIS8
+
+
+class RedisCase(StoreContract):
+    """What both classes below can do: turn the history by the salt, as an import does, and damage what is stored."""
+
+    url: str
+
+    async def turn_history(self, store: Store) -> None:
+        assert isinstance(store, RedisStore)
+        await store._read(pack("HSET", store._keys.meta, "salt", nonce()))
+
+    async def lose_index_entry(self, store: Store, run: Run) -> None:
+        assert isinstance(store, RedisStore)
+        await store._read(pack("ZREM", store._keys.due(run.kind), f"{run.id} {run.token} {run.priority}"))
+
+    async def break_record(self, store: Store, run_id: str) -> None:
+        assert isinstance(store, RedisStore)
+        await store._read(pack("HSET", store._keys.run(run_id), "token", "many"))
+
+    def address(self, store: Store) -> str:
+        return self.url
+
+
+class TestRedis(RedisCase):
+    """On a clock that the test moves: so time-outs cost nothing, and the server's clock is shown below."""
+
+    sequences = 200
+    lacks: ClassVar = {"restart": "shown on a server of its own below"}
+
+    @pytest.fixture
+    async def store(self, redis_url: str, namespace: str) -> AsyncIterator[Store]:
+        self.url, self.clock = f"{redis_url}?testing=on", ManualClock()
+        async with open_store(self.url, namespace=namespace, clock=self.clock) as store:
+            yield store
+
+    async def advance_ms(self, ms: int) -> None:
+        self.clock.advance(ms=ms)
+
+
+class TestRedisOnALogThatIsAlwaysWritten(RedisCase):
+    """On the server's own clock, at the level `disk`, with restarts."""
+
+    sequences = 80
+    least_landed = 2
+    lacks: ClassVar = {"advance_ms": "the server's clock is the clock"}
+
+    @pytest.fixture
+    async def store(self, start_redis: StartRedis, namespace: str) -> AsyncIterator[Store]:
+        self.server = start_redis(REDIS8, appendonly="yes", appendfsync="always")
+        self.url = self.server.url
+        async with open_store(self.url, namespace=namespace) as store:
+            yield store
+
+    async def restart(self, store: Store) -> Store:
+        self.server.kill()
+        self.server.start()
+        return store
+
+    def met_enough(self, tally: Tally) -> None:
+        """Fewer sequences, in real time; that all is met was shown above."""
