@@ -21,6 +21,8 @@ from tenure.errors import (
     InvalidContent,
     OutcomeUnknown,
     RunDeclined,
+    RunQuarantined,
+    RunSuspended,
     StoreUnavailable,
     TenureError,
     UnknownKind,
@@ -107,7 +109,9 @@ async def _raised(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception
     if lease.lost is not None:
         raise lease.lost from None
     if lease.over:
-        active.log.warning("the handler raised %s after it had ended the lease", type(error).__name__)
+        meant = isinstance(error, (RunSuspended, RunDeclined, RunQuarantined))
+        level = logging.INFO if meant else logging.WARNING
+        active.log.log(level, "the handler raised %s after it had ended the lease", type(error).__name__)
         return
     match error:
         case Draining():

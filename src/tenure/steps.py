@@ -6,8 +6,8 @@ value goes through the codec and back on the first run too, so its type is the s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -57,6 +57,13 @@ class Steps:
         self._used: set[str] = set()
         self._in_hand = 0
         self._parked = 0
+
+    @asynccontextmanager
+    async def gate(self, what: str) -> AsyncIterator[None]:
+        """Hold what a drain waits for: entered only while something may start, else CancelRequested or LeaseLost."""
+        await self._may_start(what)
+        with self._holding(what):
+            yield
 
     def use(self, what: str, key: str) -> None:
         """Take a key for this call; NotAllowed if it is taken."""

@@ -12,6 +12,7 @@ from agent.parts import call, events, shown_results
 from tenure import (
     LeaseLost,
     Ledger,
+    NotAllowed,
     Store,
 )
 from tenure.agent.agent import Agent
@@ -116,7 +117,7 @@ async def test_b106_b110_a_result_that_cannot_be_stored_is_a_recorded_error_with
     assert made == [1]
 
 
-async def test_b106_a_result_type_that_nobody_knows_is_an_error_and_the_call_is_not_made_again(ledger: Ledger) -> None:
+async def test_b106_a_result_type_that_nobody_knows_is_refused_before_anything_is_written(ledger: Ledger) -> None:
     made: list[int] = []
 
     @tool
@@ -125,9 +126,11 @@ async def test_b106_a_result_type_that_nobody_knows_is_an_error_and_the_call_is_
         return Unknown()
 
     model = ScriptedModel([assistant("", call("c1")), "done"])
-    assert await CheckpointedAgent(Agent(model, name="walker", tools=[look]), ledger).run("go") == "done"
-    assert made == [1]
-    assert (await shown_results(model))[0][2] is True
+    with pytest.raises(NotAllowed, match="Unknown cannot be stored"):
+        await CheckpointedAgent(Agent(model, name="walker", tools=[look]), ledger).run("go")
+    assert not made
+    assert not model.asked
+    assert not [run async for run in ledger.find()]
 
 
 async def test_m_ck43_errors_and_timeouts_of_tools_are_values(ledger: Ledger) -> None:

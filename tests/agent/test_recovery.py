@@ -26,6 +26,7 @@ from tenure.agent.tool import tool
 from tenure.core import journal
 from tenure.core.messages import assistant
 from tenure.core.run import How
+from tenure.retry import TryLater
 from tenure.testing.models import FunctionModel, ScriptedModel
 
 
@@ -238,3 +239,20 @@ async def test_o22_m_ck43_a_forfeited_run_is_taken_over_where_it_stood(ledger: L
         assert await CheckpointedAgent(agent, second).recover("w1") == "done"
         tasks.cancel_scope.cancel()
     assert sorted(made) == ["look 1", "look 2"]
+
+
+async def test_a_tool_may_put_the_run_off(ledger: Ledger) -> None:
+    early = [True]
+
+    @tool
+    async def look() -> str:
+        if early and early.pop():
+            raise TryLater(after=0.05)
+        return "open"
+
+    agent = Agent(ScriptedModel([assistant("", call("c1")), "done"]), name="walker", tools=[look])
+    with pytest.raises(TryLater):
+        await CheckpointedAgent(agent, ledger).run("go", id="w1")
+    run = await ledger.load("w1")
+    assert (run.status, run.failures) == (Status.QUEUED, 0)
+    assert await CheckpointedAgent(agent, ledger).run("go", id="w1") == "done"

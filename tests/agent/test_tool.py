@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tenure.agent.agent import Agent
 from tenure.agent.tool import NOT_DONE, Effect, ToolContext, tool
+from tenure.calling import Threads
 from tenure.core.loop import Finish
 from tenure.core.messages import ToolCall
 from tenure.errors import InvalidContent, InvalidId, NotAllowed
@@ -59,7 +60,7 @@ def test_arguments_that_do_not_fit_name_the_path_and_no_value(arguments: Any, pa
 
 
 async def test_a_sync_tool_runs_in_a_thread_with_its_context_first() -> None:
-    found = await booked.invoke(CONTEXT, booked.check({"day": "2026-02-01", "seats": 2}))
+    found = await booked.invoke(CONTEXT, booked.check({"day": "2026-02-01", "seats": 2}), threads=Threads())
     assert found == "r:c 2026-02-01 2 False"
 
 
@@ -109,8 +110,8 @@ async def test_reconcile_is_declared_with_its_effect() -> None:
     def look(context: ToolContext, to: str) -> Any:
         return NOT_DONE if to == "a" else context.call_id
 
-    assert await send.settle(CONTEXT, {"to": "a"}) is NOT_DONE
-    assert await send.settle(CONTEXT, {"to": "b"}) == "c"
+    assert await send.settle(CONTEXT, {"to": "a"}, threads=Threads()) is NOT_DONE
+    assert await send.settle(CONTEXT, {"to": "b"}, threads=Threads()) == "c"
     with pytest.raises(NotAllowed, match="effect='reconcile'"):
         booked.reconcile(look)
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
+from tenure.active import ActiveRun
 from tenure.agent.model import Model, ModelRequest
 from tenure.agent.tool import Effect, Tool, tool
 from tenure.codec import adapter, from_json_value
@@ -96,11 +97,19 @@ class Agent(Generic[Out]):
         """Return the JSON schema of the output, None for plain text."""
         return None if self.output is str else adapter(self.output).json_schema()
 
+    async def drive(self, active: ActiveRun[str], /) -> Out:
+        """Go on with a run of this agent that a worker holds, and return the output."""
+        from tenure.agent.runner import drive
+
+        return await drive(self, active.lease, gate=active.steps.gate, threads=active.threads)
+
     @functools.cached_property
     def shape(self) -> Mapping[str, Any]:
         """Return what a run can depend on, as journaled: `digest` covers name, output and the schemas of the tools."""
         output = canonical.digest(canonical.encode(self.output_schema))
         tools = {name: found.digest for name, found in sorted(self.tools.items())}
+        for found in self.tools.values():
+            _ = found.returns  # what cannot be stored is refused before anything is called
         digest = canonical.digest(canonical.encode([self.name, output, tools]))
         return {
             "agent": self.name,

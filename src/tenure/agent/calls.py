@@ -11,6 +11,7 @@ import anyio
 from tenure.agent.agent import Agent
 from tenure.agent.doubt import Doubt, outcome_unknown
 from tenure.agent.tool import NOT_DONE, Effect, Tool, ToolContext
+from tenure.calling import Threads
 from tenure.codec import to_json_value
 from tenure.core import canonical
 from tenure.core.loop import AgentState, calls_started, result, result_error
@@ -53,11 +54,13 @@ class Calls:
         *,
         commit: Committing,
         land: Callable[[Sequence[bytes]], Awaitable[None]],
+        threads: Threads,
     ) -> None:
         self._agent = agent
         self._lease = lease
         self._state = state
         self._commit = commit
+        self._threads = threads
         self._doubt = Doubt(lease, state, land)
 
     def _tool(self, call: ToolCall) -> Tool[..., Any]:
@@ -118,7 +121,7 @@ class Calls:
         try:
             self._lease.check()
             with anyio.fail_after(tool.timeout):
-                value = await tool.settle(self._context(call), tool.check(call.arguments))
+                value = await tool.settle(self._context(call), tool.check(call.arguments), threads=self._threads)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how the call ended
             self._raise_if_of_the_attempt(error)
             return  # and a person is asked
@@ -157,7 +160,7 @@ class Calls:
     async def _attempt(self, tool: Tool[..., Any], call: ToolCall, arguments: Mapping[str, Any]) -> Any:
         self._lease.check()
         with anyio.move_on_after(tool.timeout):
-            return await tool.invoke(self._context(call), arguments)
+            return await tool.invoke(self._context(call), arguments, threads=self._threads)
         unknown = "; whether it took effect is not known" if tool.marks else ""
         message = f"no answer within {tool.timeout} s{unknown}"
         raise TimeoutError(message)
@@ -190,5 +193,5 @@ def _of_the_attempt(error: Exception, run_id: str) -> Exception | None:
     if isinstance(error, ExceptionGroup):
         return next(filter(None, (_of_the_attempt(inner, run_id) for inner in error.exceptions)), None)
     # A tool may hold runs of its own; what happens to those is the tool's business.
-    ours = isinstance(error, TenureError) and error.run_id in (None, run_id)
+    ours = getattr(error, "run_id", None) in (None, run_id)
     return error if ours and isinstance(error, NEVER_RECORDED) else None

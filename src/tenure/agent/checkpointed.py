@@ -48,6 +48,7 @@ class CheckpointedAgent(Generic[Out]):
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Ledger]:
+        _ = self.agent.shape  # a tool or output that cannot be stored is refused before anything is written
         found = self._ledger or self._given
         if isinstance(found, Ledger):
             yield found

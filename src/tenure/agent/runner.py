@@ -6,13 +6,14 @@ has a longer one.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 from tenure.agent.agent import Agent
 from tenure.agent.calls import Calls, decline
 from tenure.agent.model import Delta, ModelReply, ModelRequest, StreamingModel
+from tenure.calling import Threads
 from tenure.core import canonical
 from tenure.core.loop import (
     MAX_REPAIRS,
@@ -41,6 +42,10 @@ from tenure.lease import Lease
 Out = TypeVar("Out")
 
 
+Gate = Callable[[str], AbstractAsyncContextManager[None]]
+"""Lets one thing after another begin, named for people; raises, or does not come back, where nothing may begin."""
+
+
 class Watcher(Protocol):
     """Who is shown a run while it goes on."""
 
@@ -53,9 +58,20 @@ class Watcher(Protocol):
         ...
 
 
-async def drive(agent: Agent[Out], lease: Lease, /, *, scope: str = "", watcher: Watcher | None = None) -> Out:
+async def drive(
+    agent: Agent[Out],
+    lease: Lease,
+    /,
+    *,
+    scope: str = "",
+    watcher: Watcher | None = None,
+    gate: Gate | None = None,
+    threads: Threads | None = None,
+) -> Out:
     """Return the agent's output, from wherever its journal stands; the caller settles the run.
 
+    `gate` is entered around each model call, and around the calls of each answer, with what they write; `threads`
+    counts the threads of tools.
     StepLimit and OutputInvalid say that the agent failed for good. RunSuspended, RunDeclined and RunQuarantined are
     raised after the run was given up. An exception of the model leaves the run as it is, to be driven again.
     """
@@ -69,27 +85,53 @@ async def drive(agent: Agent[Out], lease: Lease, /, *, scope: str = "", watcher:
         await lease.quarantine(error.message)
         message = f"run {lease.run.id} was set aside: {error.message}"
         raise RunQuarantined(message, run=lease.run) from error
-    return await _Runner(agent, lease, state, watcher).run()
+    return await _Runner(agent, lease, state, watcher, gate or _gate_of(lease), threads or Threads()).run()
+
+
+def _gate_of(lease: Lease) -> Gate:
+    """The gate of a lease that no worker drains."""
+
+    @asynccontextmanager
+    async def gate(what: str, /) -> AsyncIterator[None]:
+        lease.check()
+        if lease.run.cancel_by_ms is not None:
+            message = f"run {lease.run.id} was asked to end before {what}; clean up and return"
+            raise CancelRequested(message, run=lease.run)
+        yield
+
+    return gate
 
 
 class _Runner(Generic[Out]):
     """One attempt of an agent at its run."""
 
-    def __init__(self, agent: Agent[Out], lease: Lease, state: AgentState, watcher: Watcher | None) -> None:
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        agent: Agent[Out],
+        lease: Lease,
+        state: AgentState,
+        watcher: Watcher | None,
+        gate: Gate,
+        threads: Threads,
+    ) -> None:
         self._agent = agent
         self._lease = lease
         self._state = state
         self._watcher = watcher
         self._shape = agent.shape_event(state.shape, scope=state.scope)
-        self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land)
+        self._gate = gate
+        self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land, threads=threads)
 
     async def run(self) -> Out:
         while True:
             match next_action(self._state, max_steps=self._agent.max_steps):
                 case Ask() as ask:
-                    await self._ask(ask)
+                    async with self._gate(f"model:{ask.step}"):
+                        await self._ask(ask)
                 case Call(calls=calls):
-                    await self._calls.settle(calls)
+                    # As one: a call that was announced is also made, or a drain would leave it in doubt.
+                    async with self._gate(f"calls:{self._state.step}"):
+                        await self._calls.settle(calls)
                 case Fail(message=message):
                     raise StepLimit(f"run {self._lease.run.id}: {message}", run=self._lease.run)
                 case Finish() as finish:
@@ -106,9 +148,6 @@ class _Runner(Generic[Out]):
 
     async def _ask(self, ask: Ask) -> None:
         run, scope = self._lease.run, self._state.scope
-        if run.cancel_by_ms is not None:
-            message = f"run {run.id} was asked to end; clean up and return"
-            raise CancelRequested(message, run=run)
         reply = await self._reply(self._agent.request(ask, run_id=run.id, attempt=run.attempt, scope=scope))
         message_ = distinct(reply.message, self._state)
         refused = {call.id: why for call in message_.calls if (why := self._agent.refusal(call)) is not None}
@@ -129,7 +168,7 @@ class _Runner(Generic[Out]):
             return await model.ask(request)
         reply: ModelReply | None = None
         pieces: Any = model.ask_stream(request)
-        async with contextlib.aclosing(pieces) if hasattr(pieces, "aclose") else contextlib.nullcontext():
+        async with aclosing(pieces) if hasattr(pieces, "aclose") else nullcontext():
             async for piece in pieces:
                 if isinstance(piece, ModelReply):
                     reply = piece

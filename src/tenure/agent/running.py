@@ -13,6 +13,7 @@ from tenure.errors import CancelRequested, InvalidContent, LeaseHeld, OutputInva
 from tenure.handle import Handle
 from tenure.lease import Lease
 from tenure.ledger import Ledger
+from tenure.retry import TryLater
 
 Out = TypeVar("Out")
 
@@ -27,6 +28,9 @@ async def settled(agent: Agent[Out], lease: Lease, /, *, watcher: Watcher | None
         await lease.settle(Status.FAILED, code=error.code.value, message=error.message)
     except CancelRequested as error:
         await lease.settle(Status.CANCELLED, code="cancelled", message=error.message)
+    except TryLater as later:
+        await lease.hand_back(after=later.after)
+        raise
     else:
         await lease.settle(Status.COMPLETED, value)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-import anyio.to_thread
-
 from tenure.agent.model import ToolSpec
+from tenure.calling import Threads, hints_of, invoke, returns_of
 from tenure.core import canonical
 from tenure.core.ids import label
 from tenure.errors import InvalidContent, NotAllowed
@@ -118,8 +116,8 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def returns(self) -> Any:
-        """Return the annotated type of the result, Any without one."""
-        return _hints(self.fn).get("return", Any)
+        """Return the annotated type of the result, Any without one; NotAllowed if its values cannot be stored."""
+        return returns_of(self.fn)
 
     @functools.cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -140,7 +138,7 @@ class Tool(Generic[P, R]):
     def _arguments(self) -> Any:
         from pydantic import ConfigDict, Field, create_model
 
-        hints = _hints(self.fn)
+        hints = hints_of(self.fn)
         fields: dict[str, Any] = {}
         for index, parameter in enumerate(_parameters(self.fn)):
             name = parameter.name
@@ -170,45 +168,33 @@ class Tool(Generic[P, R]):
             raise InvalidContent(message, path=_path(problems[0]["loc"])) from None
         return {field.alias: getattr(found, name) for name, field in type(found).model_fields.items()}
 
-    async def invoke(self, context: ToolContext, arguments: Mapping[str, Any], /) -> Any:
-        """Return what the function returns for checked arguments; a sync function runs in a worker thread."""
-        return await _invoke(self.fn, context, arguments)
+    async def invoke(self, context: ToolContext, arguments: Mapping[str, Any], /, *, threads: Threads) -> Any:
+        """Return what the function returns for checked arguments; a sync function runs in a worker thread.
+
+        Cancellation gives up the wait: a thread cannot be stopped, and it counts as busy until it has ended.
+        """
+        return await _invoke(self.fn, context, arguments, threads)
 
     @property
     def can_reconcile(self) -> bool:
         """Return whether the tool has a function that finds out how a call ended."""
         return self._reconcile is not None
 
-    async def settle(self, context: ToolContext, arguments: Mapping[str, Any], /) -> Any:
+    async def settle(self, context: ToolContext, arguments: Mapping[str, Any], /, *, threads: Threads) -> Any:
         """Return the result of a call in doubt, or NOT_DONE, as its `reconcile` function found it."""
         assert self._reconcile is not None, "an agent takes no tool that should reconcile and cannot"  # noqa: S101
-        return await _invoke(self._reconcile, context, arguments)
+        return await _invoke(self._reconcile, context, arguments, threads)
 
 
-async def _invoke(fn: Callable[..., Any], context: ToolContext, arguments: Mapping[str, Any]) -> Any:
+async def _invoke(fn: Callable[..., Any], context: ToolContext, arguments: Mapping[str, Any], threads: Threads) -> Any:
     given = (context,) if _takes_context(fn) else ()
-    bound = functools.partial(fn, *given, **arguments)
-    if inspect.iscoroutinefunction(fn):
-        return await bound()
-    # Cancellation gives up the wait: a thread cannot be stopped, and the block that lost its lease must end.
-    found = await anyio.to_thread.run_sync(bound, abandon_on_cancel=True)
-    return await found if inspect.isawaitable(found) else found
+    return await invoke(functools.partial(fn, *given, **arguments), (), threads)
 
 
 @functools.lru_cache(maxsize=1024)
-def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(fn, include_extras=True)
-    except NameError as error:
-        message = (
-            f"an annotation of {fn.__qualname__} cannot be resolved ({error}); name types of the module's top level"
-        )
-        raise NotAllowed(message) from None
-
-
 def _takes_context(fn: Callable[..., Any]) -> bool:
     first = next(iter(inspect.signature(fn).parameters.values()), None)
-    return first is not None and _hints(fn).get(first.name) is ToolContext
+    return first is not None and hints_of(fn).get(first.name) is ToolContext
 
 
 def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
