@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from tenure.store import Where as Where
     from tenure.stores import open_store as open_store
     from tenure.trust import LeaseChange as LeaseChange
+    from tenure.worker import Worker as Worker
 
 __version__ = "0.1.0"
 
@@ -158,6 +159,7 @@ _HOME: dict[str, str] = {
     "Usage": "tenure.core.messages",
     "UserMessage": "tenure.core.messages",
     "Where": "tenure.store",
+    "Worker": "tenure.worker",
     "open_store": "tenure.stores",
     "resolve": "tenure.agent.doubt",
     "tool": "tenure.agent.tool",

@@ -61,6 +61,7 @@ class Pulse:
     max_stall_ms: int
     seen_ns: int = 0
     thread_id: int = 0
+    turned_ns: int = 0
     leases: dict[int, Renewed] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
     late_renewals: int = 0
@@ -196,6 +197,7 @@ class HeartbeatThread:
             event = anyio.Event()
             self._bell = (native_loop(), event)
             held = self._pulse.held()
+            self._pulse.turned_ns = self._clock.boot_ns()
             self._note_stall(held)
             self._shortest_ms = min((lease.grant.ttl_ms for lease in held), default=1 << 62)
             every_ms = (self._shortest_ms if held else self._ttl_ms) / 3

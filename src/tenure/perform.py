@@ -7,6 +7,7 @@ off, or cut off from the store: handed back, and no failure of the run.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -43,10 +44,17 @@ class _TimedOut(Exception):
     """The call took longer than the kind's timeout."""
 
 
-async def perform(app: App, ledger: Ledger, lease: Lease, *, deps: Any = None, seen: list[ActiveRun[Any]]) -> None:
+async def perform(
+    app: App,
+    ledger: Ledger,
+    lease: Lease,
+    *,
+    deps: Any = None,
+    began: Callable[[ActiveRun[Any]], None] = lambda _: None,
+) -> None:
     """Call the handler of the run's kind and end the lease by how the call ends; LeaseLost is raised bare.
 
-    The call is put into `seen` before it starts, for who has to drain it or to wait for its threads.
+    `began` is given the call before it starts, for who has to drain it or to wait for its threads.
     """
     kind = app.kinds.get(lease.run.kind)
     if kind is None:
@@ -58,7 +66,7 @@ async def perform(app: App, ledger: Ledger, lease: Lease, *, deps: Any = None, s
         await lease.settle(Status.FAILED, code=error.code.value, message=f"the input: {error.message}")
         return
     active: ActiveRun[Any] = ActiveRun(ledger, lease, input=value, deps=deps)
-    seen.append(active)
+    began(active)
     lease.tasks.start_soon(_watch_cancel, ledger, active)
     try:
         result = kind.encode_result(await _called(kind, active))
@@ -115,6 +123,8 @@ async def _raised(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception
         return
     match error:
         case Draining():
+            # A thread of the cut step would run beside the successor.
+            await active.threads.ended()
             await lease.hand_back()
         case TryLater(after=after):
             await lease.hand_back(after=after)

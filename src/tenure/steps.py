@@ -45,11 +45,15 @@ class Call:
 
 
 class Steps:
-    """The steps of one call of a handler; `scope` is the call, which a drain cuts between steps."""
+    """The steps of one call of a handler; `scope` is the call, which a drain cuts between steps.
+
+    `draining` starts no step any more; `one_more` begins to drain when the next step has landed.
+    """
 
     def __init__(self, lease: Lease) -> None:
         self.scope = anyio.CancelScope()
         self.draining = False
+        self.one_more = False
         self.cancel_asked = False
         self.cancel_told = False
         self._lease = lease
@@ -93,7 +97,10 @@ class Steps:
         with self._holding(call.key):
             if call.effect != "repeat":
                 await self._announce(call, in_doubt=found is None and ("", call.name) in state.started)
-            return await self._recorded(call)
+            try:
+                return await self._recorded(call)
+            finally:
+                self.draining = self.draining or self.one_more
 
     def _void(self, found: Event) -> bool:
         # The handler failed after this failure was recorded, and is called anew: the step gets its chance as well.

@@ -22,7 +22,7 @@ class Fleet:
         async with self.ledger.claims.under(lease) as held:
             if meanwhile is not None:
                 held.tasks.start_soon(meanwhile)
-            await perform(self.app, self.ledger, held, seen=self.seen)
+            await perform(self.app, self.ledger, held, began=self.seen.append)
         return await self.ledger.load(run_id)
 
     async def die(self, run_id: str, steps: Callable[[ActiveRun[Any]], Awaitable[None]]) -> None:

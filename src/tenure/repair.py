@@ -1,0 +1,124 @@
+"""The repair pass: what the due index lost, leases that a clock stretched, runs whose time of grace is over, children.
+
+Everything here is asked of the store as an ordinary change, so it decides each case again; a pass that is late, double
+or cut short does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tenure.core import build, rules
+from tenure.core.run import Change, How, Repair, Run, Status, Verdict
+from tenure.errors import TenureError
+from tenure.store import Store, Where
+
+log = logging.getLogger("tenure.sweep")
+
+BATCH = 200
+PAGE = 500
+
+
+@dataclass(slots=True, kw_only=True)
+class Repaired:
+    """What one pass found and did; `late` are runs whose time of grace was over or whose parent was cancelled."""
+
+    open: int = 0
+    lost: int = 0
+    strays: int = 0
+    stretched: int = 0
+    late: int = 0
+    corrupt: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The due index as listed, and the open runs as found after that."""
+
+    entries: dict[str, list[str]] = field(default_factory=dict)
+    open: dict[str, Run] = field(default_factory=dict)
+
+
+async def repair_pass(store: Store, /, *, go_on: Callable[[], None] = lambda: None) -> Repaired:
+    """Do one pass over all runs; `go_on` is called between pages and may raise to end it."""
+    done = Repaired()
+    seen = _Seen()
+    for kind in await store.kinds():
+        cursor = ""
+        while True:
+            go_on()
+            page, cursor = await store.entries(kind, cursor=cursor, limit=PAGE)
+            for run_id, raw in page:
+                seen.entries.setdefault(run_id, []).append(raw)
+            if not cursor:
+                break
+    # The index first, the records second: a run that was queued in between is asked about for nothing.
+    await _look_at_records(store, seen, done, go_on)
+    strays = [
+        Repair(run=run_id, stray=raw)
+        for run_id, raws in seen.entries.items()
+        if len(raws) > 1 or run_id not in seen.open
+        for raw in raws
+    ]
+    done.strays = await _ask(store, strays, go_on)
+    await _cancel_children(store, seen, done, go_on)
+    return done
+
+
+async def _look_at_records(store: Store, seen: _Seen, done: Repaired, go_on: Callable[[], None]) -> None:
+    where, cursor = Where(status=(*rules.OPEN, Status.QUARANTINED)), None
+    while True:
+        go_on()
+        page = await store.find(where, cursor=cursor, limit=PAGE)
+        now_ms = (await store.facts()).now_ms
+        done.corrupt += page.corrupt
+        stretched: list[Change] = []
+        lost: list[Change] = []
+        cancels: list[Change] = []
+        for run in page.runs:
+            seen.open[run.id] = run
+            done.open += run.status in rules.OPEN
+            if run.status is Status.RUNNING and run.lease_until_ms - now_ms > run.granted_ttl_ms:
+                stretched.append(Repair(run=run.id))
+            elif rules.due_index(run) is not None and run.id not in seen.entries:
+                lost.append(Repair(run=run.id))
+            if run.cancel_by_ms is not None and run.cancel_by_ms <= now_ms:
+                cancels.append(build.end(run=run.id, how=How.CANCEL, reason="its time of grace is over"))
+        done.stretched += await _ask(store, stretched, go_on)
+        done.lost += await _ask(store, lost, go_on)
+        done.late += await _ask(store, cancels, go_on)
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+async def _cancel_children(store: Store, seen: _Seen, done: Repaired, go_on: Callable[[], None]) -> None:
+    known: dict[str, Run | None] = {}
+    pending = {run.parent for run in seen.open.values() if run.parent}
+    for parent in sorted(pending):
+        go_on()
+        known[parent] = await store.load(parent)
+    gone = {name for name, run in known.items() if run is not None and run.status is Status.CANCELLED}
+    while gone:
+        late = [run.id for run in seen.open.values() if run.parent in gone]
+        reason = "its parent was cancelled"
+        done.late += await _ask(store, [build.end(run=r, how=How.CANCEL, reason=reason) for r in late], go_on)
+        for run_id in late:
+            del seen.open[run_id]
+        gone = set(late)
+
+
+async def _ask(store: Store, changes: Iterable[Change], go_on: Callable[[], None]) -> int:
+    """Ask for changes in batches and return how many landed; one that has no answer is for the next pass."""
+    landed, waiting = 0, list(changes)
+    while waiting:
+        go_on()
+        batch, waiting = waiting[:BATCH], waiting[BATCH:]
+        for change, answer in zip(batch, await store.commit_many(batch), strict=True):
+            if isinstance(answer, TenureError):
+                log.warning("run %s was not repaired: %s", change.run, answer, extra={"run_id": change.run})
+            else:
+                landed += answer.verdict is Verdict.LANDED
+    return landed

@@ -1,0 +1,162 @@
+"""The slots of one worker: what it has in hand, who may come beside whom, and how all of it ends.
+
+A run that took a process with it is on probation: it has the process to itself until it lands a step. While others wait
+for an empty process, one that has served its probation is handed back and goes on among others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+
+from tenure.app import App
+from tenure.executing import Execution, Reports
+from tenure.lease import Lease
+from tenure.ledger import Ledger
+from tenure.store import Hint
+
+log = logging.getLogger("tenure.worker")
+
+CUT_S = 5.0
+PATIENCE_S = 5.0
+OVERDUE_LOOK_S = 1.0
+
+
+class Slots:
+    """Runs in hand. `patient`: another process can be started for a run that needs an empty one, so none is made here.
+
+    `wake` is called when there may be room; `spawn` starts a task of the worker.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        ledger: Ledger,
+        reports: Reports,
+        *,
+        count: int,
+        patient: bool,
+        deps: Any,
+        spawn: Callable[..., None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.executions: set[Execution] = set()
+        self.crowded: tuple[Hint, ...] = ()
+        self.limit = anyio.CancelScope()
+        self.closed = False
+        self._app = app
+        self._ledger = ledger
+        self._reports = reports
+        self._count = count
+        self._patient = patient
+        self._deps = deps
+        self._spawn = spawn
+        self._wake = wake
+        self._crowded_ns: int | None = None
+        self._quiet = anyio.Event()
+
+    @property
+    def free(self) -> int:
+        """Return how many runs could be claimed now: none beside one that is on probation, or while room is made."""
+        if self.closed or any(execution.suspect for execution in self.executions):
+            return 0
+        if self.executions and self.making_room:
+            return 0
+        return self._count - len(self.executions)
+
+    @property
+    def making_room(self) -> bool:
+        """Return whether a run has waited so long for an empty process that this one takes no others."""
+        if self._patient or self._crowded_ns is None:
+            return False
+        return self._ledger.clock.boot_ns() - self._crowded_ns > PATIENCE_S * 1e9
+
+    def start(self, lease: Lease, /) -> None:
+        """Execute a run under the lease; what was granted while the slots were closed is given back."""
+        self._reports.granted(lease.grant)
+        lease.trust.on_regrant = self._reports.granted
+        if self.closed:
+            self._spawn(self._give_back, lease)
+            return
+        run = lease.run
+        extra = {"run_id": run.id, "kind": run.kind, "attempt": run.attempt, "ordinal": run.ordinal}
+        log.info("run %s (%s), attempt %d, grant #%d", run.id, run.kind, run.attempt, run.ordinal, extra=extra)
+        execution = Execution(lease=lease, probation=run.crashes > 0)
+        self.executions.add(execution)
+        self._spawn(self._execute, execution)
+        if execution.probation:
+            self._spawn(self._wait_for_probation, execution)
+
+    def note_crowded(self, crowded: Sequence[Hint], /) -> None:
+        """Take in which runs wait for an empty process."""
+        self.crowded = tuple(crowded)
+        if not crowded:
+            self._crowded_ns = None
+            return
+        self._crowded_ns = self._crowded_ns or self._ledger.clock.boot_ns()
+        for hint in crowded:
+            self._reports.crowded(hint.run, hint.token)
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Make the process empty for a run that waits for it.
+
+        One on probation gives it up when it has landed a step, and goes on among others, elsewhere or here. The others
+        do once a run has waited long and no process can be started for it.
+        """
+        for execution in self.executions:
+            if execution.suspect:
+                execution.drain_after_one()
+            elif (execution.probation or self.making_room) and not execution.draining:
+                execution.drain()
+
+    async def drain(self) -> None:
+        """Let steps in hand end until `limit`, then cut them; what cannot be cut is left to the end of its lease."""
+        self.closed = True
+        for execution in self.executions:
+            execution.drain()
+        with self.limit:
+            await self._empty()
+        for execution in self.executions:
+            execution.cut()
+        with anyio.move_on_after(CUT_S):
+            await self._empty()
+        for execution in self.executions:
+            # Not handed back: a successor would start beside it.
+            log.error("run %s does not stop; its lease runs out\n%s", execution.lease.run.id, execution.stacks)
+            self._ledger.claims.drop(execution.lease)
+
+    async def watch_overdue(self) -> None:
+        """Say where runs stand that do not stop although the store may have let somebody else in."""
+        told: set[Execution] = set()
+        while True:
+            await anyio.sleep(OVERDUE_LOOK_S)
+            for execution in self.executions:
+                if execution.overdue and execution not in told:
+                    told.add(execution)
+                    log.error("run %s does not stop; it stands at\n%s", execution.lease.run.id, execution.stacks)
+            told &= self.executions
+
+    async def _empty(self) -> None:
+        while self.executions:
+            self._quiet = anyio.Event()
+            await self._quiet.wait()
+
+    async def _give_back(self, lease: Lease) -> None:
+        await self._ledger.claims.give_back(lease, reason="the worker drains")
+        self._reports.ended(lease.grant)
+
+    async def _execute(self, execution: Execution) -> None:
+        await execution.run(self._app, self._ledger, self._deps, self._reports)
+        self.executions.discard(execution)
+        if not self.executions:
+            self._quiet.set()
+        self._wake()
+
+    async def _wait_for_probation(self, execution: Execution) -> None:
+        while execution.suspect and execution in self.executions:  # noqa: ASYNC110 - a landed step rings no bell
+            await anyio.sleep(0.05)
+        self._wake()

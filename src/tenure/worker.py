@@ -1,0 +1,295 @@
+"""One process of a fleet: it looks for runs that are due, claims what it has slots for, and executes them.
+
+Woken by the store, by the leader, and by its own runs that end; on its own it looks every 15 s at the latest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from tenure.app import App
+from tenure.errors import NotAllowed, TenureError
+from tenure.executing import NoReports, Reports
+from tenure.holding import leave
+from tenure.leader import Leader
+from tenure.ledger import Ledger
+from tenure.looks import Found, Looks, together
+from tenure.slots import Slots
+from tenure.store import Beat, Store
+
+log = logging.getLogger("tenure.worker")
+
+DRAIN_S = 25.0
+LOOK_AT_LEAST_S = (13.0, 15.0)
+JITTER_S = 0.1
+BEAT_TTL_MS = 60_000
+
+
+class Worker:
+    """Executes an app's runs in this process: `await worker.run()`, or `async with Worker(app, store):` beside others.
+
+    Given a store, it opens a ledger of its own with `ttl`; the store is opened by its owner. `concurrency` runs at a
+    time, of `kinds` only where named. `drain` (seconds) is what a step in hand is given when the worker stops.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        store: Store | Ledger,
+        /,
+        *,
+        concurrency: int = 10,
+        kinds: Iterable[str] | None = None,
+        drain: float = DRAIN_S,
+        ttl: float = 30,
+        name: str | None = None,
+        code_versions: Iterable[str] | None = None,
+        reports: Reports | None = None,
+        spare: bool = False,
+    ) -> None:
+        if concurrency < 1 or drain < 0:
+            message = f"a worker has at least one slot and a drain of at least 0 s, not {concurrency} and {drain}"
+            raise NotAllowed(message)
+        self.app = app
+        self.kinds = app.served(kinds)
+        if not self.kinds:
+            message = "the app has no kind, so there is nothing to do; register one with @app.kind"
+            raise NotAllowed(message)
+        self.concurrency = concurrency
+        self.looks = 0
+        self.reachable = False
+        self._given = store
+        self._ttl = ttl
+        self._name = name
+        self._grace = drain
+        self._versions = tuple(code_versions) if code_versions is not None else None
+        self._reports: Reports = reports or NoReports()
+        self._supervised = reports is not None
+        self._wanted: dict[str, int] | None = {} if spare else None
+        self._bell = anyio.Event()
+        self._ended = anyio.Event()
+        self._draining = False
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+        self._scopes: set[anyio.CancelScope] = set()
+        self._beat_ns = -(1 << 62)
+
+    async def __aenter__(self) -> Self:
+        """Open the ledger and the app's lifespan, and begin to look."""
+        if self._tasks is not None:
+            message = "this worker was started before; make a new one"
+            raise NotAllowed(message)
+        await self._stack.__aenter__()
+        try:
+            if isinstance(self._given, Ledger):
+                self.ledger = self._given
+            else:
+                opened = Ledger(self._given, owner=self._name, ttl=self._ttl, code_version=self.app.version)
+                self.ledger = await self._stack.enter_async_context(opened)
+            deps = await self._stack.enter_async_context(self.app.running())
+            self._looking = Looks(self.ledger, self.kinds, code_versions=self._versions)
+            self.leader = Leader(self.ledger, self.kinds, self._reports, self.wake)
+            self._tasks = await anyio.create_task_group().__aenter__()
+            self.slots = Slots(
+                self.app,
+                self.ledger,
+                self._reports,
+                count=self.concurrency,
+                patient=self._supervised,
+                deps=deps,
+                spawn=self._spawn,
+                wake=self.wake,
+            )
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        for loop in (self._look_often, self._listen, self.slots.watch_overdue):
+            self._spawn(loop)
+        if self._wanted is None:
+            self._spawn(self.leader.serve)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Drain and close; when the block was cancelled or raised, steps in hand are cut at once."""
+        with anyio.CancelScope(shield=True):
+            await self.drain(grace=None if error is None else 0)
+        try:
+            raised = await leave(self._tasks_of(), kind, error, trace)
+        finally:
+            await self._stack.aclose()
+        if raised is not None and raised is not error:
+            raise raised
+        return False
+
+    async def run(self) -> None:
+        """Work until drained."""
+        async with self:
+            await self._ended.wait()
+
+    @property
+    def draining(self) -> bool:
+        """Return whether the worker takes no more runs."""
+        return self._draining
+
+    @property
+    def ready(self) -> bool:
+        """Return whether the store answered the last look and the worker takes runs."""
+        return self.reachable and self.looks > 0 and not self._draining
+
+    def wake(self) -> None:
+        """Look for runs at once."""
+        self._bell.set()
+
+    def want(self, run_id: str, token: int, /) -> None:
+        """Take in a run that needs an empty process; only a spare worker is told."""
+        if self._wanted is not None:
+            self._wanted[run_id] = token
+            self.wake()
+
+    async def drain(self, *, grace: float | None = None) -> None:
+        """Take no more runs, let steps in hand end for `grace` seconds, hand all runs back and stop.
+
+        Asked again with less grace, the wait that goes on is shortened. After the grace, steps are cut.
+        """
+        until = anyio.current_time() + (self._grace if grace is None else grace)
+        limit = self.slots.limit
+        if not self._draining:
+            self._draining = True
+            limit.deadline = until
+            self._tasks_of().start_soon(self._finish)
+        limit.deadline = min(limit.deadline, until)
+        await self._ended.wait()
+
+    async def _finish(self) -> None:
+        log.info("%s drains with %d run(s) in hand", self.ledger.owner, len(self.slots.executions))
+        self.leader.stop()
+        self.wake()
+        try:
+            await self.slots.drain()
+        finally:
+            for scope in list(self._scopes):
+                scope.cancel()
+            self._ended.set()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                if await self.ledger.store.woken(["due"], timeout=LOOK_AT_LEAST_S[1]):
+                    self.wake()
+            except TenureError:
+                await anyio.sleep(1)
+
+    async def _look_often(self) -> None:
+        await anyio.sleep(random.uniform(0, JITTER_S))  # noqa: S311 - not a secret
+        pause_s = 0.25
+        while not self._draining:
+            self._bell = anyio.Event()
+            try:
+                again = await (self._look() if self._wanted is None else self._take_wanted())
+                self.reachable, pause_s = True, 0.25
+                self.looks += 1
+            except TenureError as error:
+                if self.reachable:
+                    log.warning("the store cannot be looked at: %s", error)
+                self.reachable, pause_s = False, min(2.0, pause_s * 2)
+                await anyio.sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311 - not a secret
+                continue
+            if again:
+                # A little apart from those that were woken with this one.
+                await anyio.sleep(random.uniform(0, 0.02))  # noqa: S311 - not a secret
+                continue
+            with anyio.move_on_after(self._pause_s()):
+                await self._bell.wait()
+
+    def _pause_s(self) -> float:
+        pause_s = random.uniform(*LOOK_AT_LEAST_S)  # noqa: S311 - not a secret
+        if self.leader.leading or self._wanted is not None:
+            return pause_s
+        return max(0.01, min(pause_s, self.leader.ends_in_s + random.uniform(0, JITTER_S)))  # noqa: S311 - not a secret
+
+    async def _look(self) -> bool:
+        """Look once; return whether to look again at once."""
+        slots, found = self.slots, Found()
+
+        async def look() -> None:
+            nonlocal found
+            if slots.crowded and not slots.executions:
+                found = await self._take_crowded()
+            else:
+                found = await self._looking.look(slots.free, empty=not slots.executions)
+            # Started here and not below: whatever the other requests come to, a lease is not left lying.
+            for lease in found.leases:
+                slots.start(lease)
+            slots.note_crowded(found.crowded)
+
+        await together(self.leader.look, self._beat, *([look] if slots.free > 0 else []))
+        await self._looking.tidy()
+        return found.again and slots.free > 0
+
+    async def _take_crowded(self) -> Found:
+        first, *rest = self.slots.crowded
+        lease = await self._looking.take(first.run, first.token)
+        return Found(leases=(lease,) if lease is not None else (), crowded=tuple(rest), again=True)
+
+    async def _take_wanted(self) -> bool:
+        """Take the next of the runs that this spare worker was started for; stop when none is left."""
+        wanted = self._wanted or {}
+        if self.slots.executions:
+            if wanted:
+                self.slots.pass_on()
+            return False
+        while wanted:
+            run_id, token = wanted.popitem()
+            lease = await self._looking.take(run_id, token)
+            if lease is not None:
+                self.slots.start(lease)
+                return False
+        self._tasks_of().start_soon(self.drain)
+        return False
+
+    def _spawn(self, loop: Callable[..., Awaitable[None]], *args: Any) -> None:
+        # A scope for each task: ending the task group itself would cancel the block of who entered the worker.
+        async def scoped() -> None:
+            with anyio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    await loop(*args)
+                finally:
+                    self._scopes.discard(scope)
+
+        self._tasks_of().start_soon(scoped)
+
+    def _tasks_of(self) -> TaskGroup:
+        if self._tasks is None:
+            message = "the worker is not started; use `async with worker:`"
+            raise NotAllowed(message)
+        return self._tasks
+
+    async def _beat(self) -> None:
+        clock, pulse = self.ledger.clock, self.ledger.pulse
+        if clock.boot_ns() - self._beat_ns < BEAT_TTL_MS * 1_000_000 // 3:
+            return
+        self._beat_ns = clock.boot_ns()
+        row = Beat(
+            name=self.ledger.owner,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            kinds=tuple(self.kinds),
+            version=self.app.version,
+            slots=self.concurrency,
+            busy=len(self.slots.executions),
+            lag_ms=pulse.lag_ms,
+        )
+        await self.ledger.store.beat(row, ttl_ms=BEAT_TTL_MS)
