@@ -28,7 +28,9 @@ class FenceContract(StoreCase):
             grant, run, step=2, failures=2, requests=requests, wants=("q",),
             tags={"a": "é"}, outcome=Outcome(code="c", message="m", result="r", by="b"), blobs=[b"\x00\xff", b""],
         )  # fmt: skip
+        await self.pass_ms(3)
         after = await self.lands(store, change)
+        assert after.updated_ms > run.updated_ms
         (row,) = await store.tail("r1", after=1)
         assert (replace(row, at_ms=0), row.at_ms) == (change.row, after.updated_ms)
         assert after == replace(

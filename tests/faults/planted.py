@@ -1,0 +1,104 @@
+"""The planted faults: mistakes that people make in such code, each with the tests that must notice it."""
+
+from dataclasses import replace
+
+from faults.planting import MEMORY, SQLITE, Fault
+
+RULES = "core/rules.py"
+CHANGE_SQL, FILE_SQL = "stores/sql/sqlite/change.sql", "stores/sql/sqlite/file.sql"
+
+FENCE = "test_i01_only_the_recorded_grant_writes"
+HISTORY = "test_i10_a_changed_history_stops"
+MILLISECOND = "test_i01_a_lease_is_dead_in_the_very_millisecond"
+NEXT = "test_i06_only_the_next_commit_lands"
+UNREAD = "test_i15_a_suspension_that_has_not_read_everything"
+FORFEIT = "test_i22_a_forfeited_run_stays_running"
+DELETED = "test_i02_a_deleted_run_is_gone"
+AGAIN = "test_i07_the_same_commit_again"
+CRASHES = "test_i22_only_a_takeover_with_blame_counts"
+FIRST_RULE = "test_claims_are_refused_by_the_first_rule"
+WHOLE = "test_i08_a_commit_lands_whole"
+INDEX = "test_i12_every_run_that_may_be_started"
+WANTED = "test_i15_what_is_wanted_wakes"
+THIRD = "test_i22_the_third_takeover"
+HANDED_BACK = "test_i11_a_run_that_is_handed_back"
+BOUND = "test_i15_a_decision_is_bound"
+
+_law = Fault(name="", file=RULES, old="", new="", by=MEMORY, caught="")
+_sql = replace(_law, file=CHANGE_SQL, by=SQLITE)
+
+_HOLDS = "return (run.token, run.nonce, run.epoch) == (grant.token, grant.nonce, grant.epoch)"
+
+LAW = [
+    replace(_law, name="token not compared", old=_HOLDS, caught=FENCE,
+            new="return (run.nonce, run.epoch) == (grant.nonce, grant.epoch)"),
+    replace(_law, name="nonce not compared", old=_HOLDS, caught=FENCE,
+            new="return (run.token, run.epoch) == (grant.token, grant.epoch)"),
+    replace(_law, name="epoch of the grant not compared", old=_HOLDS, caught=FENCE,
+            new="return (run.token, run.nonce) == (grant.token, grant.nonce)"),
+    replace(_law, name="epoch of the store not compared", by=SQLITE, caught=HISTORY,
+            old="    if run.epoch != facts.epoch:\n        return Why.HISTORY\n", new=""),
+    replace(_law, name="lease lives one millisecond longer", caught=MILLISECOND,
+            old="return run.lease_until_ms > facts.now_ms", new="return run.lease_until_ms >= facts.now_ms"),
+    replace(_law, name="attempt always bumped", caught=HANDED_BACK,
+            old="attempt=run.attempt + _running(run)", new="attempt=run.attempt + 1"),
+    replace(_law, name="step guard dropped", caught=NEXT,
+            old="if (change.row.seq - 1, change.prev) != (run.last_seq, run.head):", new="if change.row.seq < 1:"),
+    replace(_law, name="predecessor's digest not compared", caught=NEXT,
+            old="if (change.row.seq - 1, change.prev) != (run.last_seq, run.head):",
+            new="if change.row.seq - 1 != run.last_seq:"),
+    replace(_law, name="inbox guard dropped", caught=UNREAD,
+            old="if change.inbox_seq is not None and change.inbox_seq != run.inbox_seq:", new="if not run.id:"),
+    replace(_law, name="forfeit queues", caught=FORFEIT,
+            old="run = replace(run, due_ms=now_ms + back_off_ms(run.crashes))",
+            new="run = replace(run, status=Status.QUEUED, due_ms=now_ms + back_off_ms(run.crashes))"),
+    replace(_law, name="already judged after liveness", caught="test_i07_already_is_judged_before_liveness",
+            old="    if already(change, found, facts):\n",
+            new="    if already(change, found, facts) and (found.run is None or live(found.run, facts)):\n"),
+    replace(_law, name="already leaves no mark", caught=AGAIN,
+            old="touch=found.run.touch + 1", new="touch=found.run.touch"),
+    replace(_law, name="crash counter not reset", caught=CRASHES,
+            old="crashes=0 if change.step else run.crashes", new="crashes=run.crashes"),
+    replace(_law, name="one death too many", caught=THIRD,
+            old="crashes >= change.max_crashes", new="crashes > change.max_crashes"),
+    replace(_law, name="longest ttl ignored", caught=FIRST_RULE,
+            old="if facts.max_ttl_ms and change.ttl_ms > facts.max_ttl_ms:", new="if change.ttl_ms < 0:"),
+    replace(_law, name="creation time overwritten", caught=WHOLE,
+            old="        last_seq=change.row.seq,\n        head=change.row.digest,\n        base_seq",
+            new="        last_seq=change.row.seq,\n        created_ms=now_ms,\n        head=change.row.digest,\n"
+                "        base_seq"),
+    replace(_law, name="token seen not compared by a claim", caught="test_i03_a_late_claim_makes_no_grant",
+            old="if change.token is not None and change.token != run.token:", new="if change.ttl_ms < 0:"),
+    replace(_law, name="dead claim granted again", caught="test_i07_a_claim_whose_grant_is_dead",
+            old="    if run.nonce == change.nonce:\n", new="    if run.nonce == change.nonce != run.nonce:\n"),
+    replace(_law, name="tokens count from one", caught="test_i02_a_claim_gives_a_grant",
+            old="return max(token + 1, facts.now_us)", new="return token + 1"),
+    replace(_law, name="wanted signal does not wake", caught=WANTED,
+            old="(change.ask is Ask.CANCEL or change.name in run.wants)", new="change.ask is Ask.CANCEL"),
+    replace(_law, name="decision not bound to what was shown", caught=BOUND,
+            old="return None if request.digest == change.request else Why.STALE", new="return None"),
+    replace(_law, name="stale entry in the index", file="stores/_index.py", caught=INDEX,
+            old="not (isinstance(change, Commit) and run.status is before.status)",
+            new="not isinstance(change, Commit)"),
+    replace(_law, name="deletion forgets the token", file="stores/memory.py", caught=DELETED,
+            old="space.floor = max(space.floor, shelf.run.token)", new="shelf.rows.clear()"),
+]  # fmt: skip
+
+SQL = [
+    replace(_sql, name="deletion forgets the token (SQL)", file=FILE_SQL, caught=DELETED,
+            old="UPDATE space SET floor = max(floor, ?)", new="UPDATE space SET floor = max(floor, 0 * ?)"),
+    replace(_sql, name="entry stays (SQL)", caught=INDEX,
+            old="token = ?, priority = ?, entry_ms = ?",
+            new="token = ?, priority = ?, entry_ms = coalesce(entry_ms, ?)"),
+    replace(_sql, name="last event of a commit dropped (SQL)", caught=WHOLE,
+            old="INSERT INTO journal (key, data) VALUES (?, ?)",
+            new="INSERT INTO journal (key, data) VALUES (?, CAST(substr(?, 1, 200) AS BLOB))"),
+    replace(_sql, name="consumed item kept (SQL)", caught="test_i15_a_consumed_item",
+            old="UPDATE inbox SET data = ? WHERE run = ?",
+            new="UPDATE inbox SET data = coalesce(data, ?) WHERE run = ?"),
+    replace(_sql, name="decided by a record that was remembered", file="stores/_sqlite_write.py",
+            caught="test_i18_a_takeover_through_another_handle",
+            old="if kept is not None and kept[0] == data:", new="if kept is not None:"),
+]  # fmt: skip
+
+FAULTS = [*LAW, *SQL]

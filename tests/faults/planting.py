@@ -1,0 +1,64 @@
+"""Planting a fault: one text of a copy of the source is replaced, and the tests that must notice run on the copy."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+
+MEMORY = "tests/contract/test_memory.py::TestMemory"
+SQLITE = "tests/contract/test_sqlite.py::TestSqlite"
+VALKEY = "tests/contract/test_redis.py::TestValkey9"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`old` stands once in `file` (below src/tenure) and becomes `new`; the tests of `by` named `caught` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    by: str
+    caught: str
+
+
+class NotPlanted(Exception):
+    """The text to be replaced is not there, or is there more than once: the fault has to be written anew."""
+
+
+def plant(fault: Fault, folder: Path) -> Path:
+    """Copy the source into the folder with the fault in it; return the copy."""
+    copy = folder / "src"
+    shutil.copytree(SOURCE, copy)
+    path = copy / "tenure" / fault.file
+    text = path.read_text()
+    if text.count(fault.old) != 1 or fault.old == fault.new:
+        raise NotPlanted(f"{fault.name}: {fault.old!r} stands {text.count(fault.old)} times in {fault.file}, not once")
+    path.write_text(text.replace(fault.old, fault.new))
+    for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        stale.unlink()  # compiled code is trusted by size and second
+    return copy
+
+
+def run(source: Path, by: str, chosen: str, *, valkey_url: str = "") -> tuple[int, str]:
+    """Run the chosen tests against a copy of the source until the first fails; return pytest's exit code and words."""
+    command = [
+        *(sys.executable, "-m", "pytest", by, "-k", chosen, "-x", "-q", "--no-header", "--tb=line"),
+        *("-p", "no:cacheprovider", "-p", "no:randomly", "-o", f"pythonpath={source} {ROOT / 'tests'}", "--timeout=60"),
+    ]
+    env = {**os.environ, "PYTHONPATH": str(source), "CI": "true"}
+    if valkey_url:
+        env["TENURE_TEST_VALKEY_URL"] = valkey_url
+    env.pop("PYTEST_XDIST_WORKER", None)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def caught(code: int, words: str) -> bool:
+    """Whether a test ran and failed; a run that could not begin has caught nothing."""
+    return code == 1 and " failed" in words and " error" not in words.splitlines()[-1]

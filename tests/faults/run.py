@@ -1,0 +1,44 @@
+"""Plant every fault (or those whose name holds a word), two at a time, and print which tests caught each.
+
+Exits 1 if a fault was not caught or could not be planted: `cd tests && python -m faults.run [WORD]`.
+"""
+
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from faults.planted import FAULTS
+from faults.planting import VALKEY, Fault, NotPlanted, caught, plant, run
+from tenure.testing.servers import VALKEY9, start_server
+
+
+def try_one(fault: Fault, valkey_url: str) -> tuple[Fault, bool, str]:
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            code, words = run(plant(fault, Path(folder)), fault.by, fault.caught, valkey_url=valkey_url)
+        except NotPlanted as reason:
+            return fault, False, str(reason)
+    return fault, caught(code, words), f"{time.monotonic() - started:.1f} s, {words.splitlines()[-1].strip('= ')}"
+
+
+def main() -> int:
+    chosen = [fault for fault in FAULTS if all(word in fault.name for word in sys.argv[1:])]
+    with ExitStack() as opened:
+        url = ""
+        if any(fault.by == VALKEY for fault in chosen):
+            url = opened.enter_context(start_server(VALKEY9)).url
+        pool = opened.enter_context(ThreadPoolExecutor(2))
+        missed = 0
+        for fault, found, how in pool.map(lambda fault: try_one(fault, url), chosen):
+            missed += not found
+            print(f"{'caught' if found else 'MISSED':6}  {fault.name:45}  {fault.file:30}  {how}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} faults caught")
+    return 1 if missed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
