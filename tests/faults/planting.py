@@ -49,9 +49,20 @@ def run(source: Path, by: str, chosen: str, *, valkey_url: str = "") -> tuple[in
     """Run the chosen tests against a copy of the source until the first fails; return pytest's exit code and words."""
     command = [
         *(sys.executable, "-m", "pytest", by, "-k", chosen, "-x", "-q", "--no-header", "--tb=line"),
-        *("-p", "no:cacheprovider", "-p", "no:randomly", "-o", f"pythonpath={source} {ROOT / 'tests'}", "--timeout=60"),
+        *(
+            "-p",
+            "anyio",
+            "-p",
+            "pytest_timeout",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            f"pythonpath={source} {ROOT / 'tests'}",
+            "--timeout=60",
+        ),
     ]
     env = {**os.environ, "PYTHONPATH": str(source), "CI": "true"}
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # half of a short run would be spent on loading what it does not use
     if valkey_url:
         env["TENURE_TEST_VALKEY_URL"] = valkey_url
     env.pop("PYTEST_XDIST_WORKER", None)
