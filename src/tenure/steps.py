@@ -47,7 +47,8 @@ class Call:
 class Steps:
     """The steps of one call of a handler; `scope` is the call, which a drain cuts between steps.
 
-    `draining` starts no step any more; `one_more` begins to drain when the next step has landed.
+    `draining` starts no step any more; `one_more` begins to drain when a step has landed since the run's
+    last crash.
     """
 
     def __init__(self, lease: Lease) -> None:
@@ -97,10 +98,7 @@ class Steps:
         with self._holding(call.key):
             if call.effect != "repeat":
                 await self._announce(call, in_doubt=found is None and ("", call.name) in state.started)
-            try:
-                return await self._recorded(call)
-            finally:
-                self.draining = self.draining or self.one_more
+            return await self._recorded(call)
 
     def _void(self, found: Event) -> bool:
         # The handler failed after this failure was recorded, and is called anew: the step gets its chance as well.
@@ -147,6 +145,8 @@ class Steps:
             _inside.reset(token)
             inside.clear()
             self._in_hand -= 1
+            if self.one_more and not self._lease.run.crashes:
+                self.draining = True
             if self._parked and not self._in_hand:
                 self.scope.cancel()
 

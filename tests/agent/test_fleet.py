@@ -24,7 +24,7 @@ def app_with(agent: Agent[Any], **options: Any) -> App:
 
 async def work(app: App, ledger: Ledger, run_id: str, seen: list[ActiveRun[Any]] | None = None) -> None:
     async with ledger.hold(run_id) as lease:
-        await perform(app, ledger, lease, seen=[] if seen is None else seen)
+        await perform(app, ledger, lease, began=([] if seen is None else seen).append)
 
 
 @tool

@@ -115,7 +115,11 @@ async def test_a_call_that_takes_longer_than_its_kind_allows_fails_with_a_code_o
     assert (run.status, run.outcome.code) == (Status.FAILED, "HANDLER_TIMEOUT")
 
 
-@pytest.mark.parametrize("value", [object(), {1}, b"x", float("nan"), {"a": float("inf")}, "\ud800"], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1}, b"x", float("nan"), {"a": float("inf")}, "\ud800"],
+    ids=["object", "set", "bytes", "nan", "infinity", "surrogate"],
+)
 async def test_b106_a_result_that_cannot_be_stored_fails_the_run_by_name(value: Any) -> None:
     app = App()
 
