@@ -43,7 +43,7 @@ async def cancel(
     async with place.ledger() as ledger:
         after = await ledger.cancel(run, reason=reason, by=who(), grace=grace)
         said = f"is asked to end and is cancelled after {grace:g} s" if grace is not None else "is cancelled"
-        return await _answer(ledger, after, said, output)
+        return await answer(ledger, after, said, output)
 
 
 async def evict(place: Place, run: RunArgument, *, reason: ReasonOption, output: OutputOption = Shape.TABLE) -> int:
@@ -53,7 +53,7 @@ async def evict(place: Place, run: RunArgument, *, reason: ReasonOption, output:
     """
     async with place.ledger() as ledger:
         after = await ledger.evict(run, reason=reason, by=who())
-        return await _answer(ledger, after, "has lost its lease and is queued", output)
+        return await answer(ledger, after, "has lost its lease and is queued", output)
 
 
 async def release(place: Place, run: RunArgument, *, reason: ReasonOption, output: OutputOption = Shape.TABLE) -> int:
@@ -63,10 +63,11 @@ async def release(place: Place, run: RunArgument, *, reason: ReasonOption, outpu
     """
     async with place.ledger() as ledger:
         after = await ledger.release(run, reason=reason, by=who())
-        return await _answer(ledger, after, "is queued again", output)
+        return await answer(ledger, after, "is queued again", output)
 
 
-async def _answer(ledger: Ledger, run: Run, said: str, output: Shape) -> int:
+async def answer(ledger: Ledger, run: Run, said: str, output: Shape) -> int:
+    """Print what became of the run, in the shape asked for."""
     if output is Shape.TABLE:
         write(f"{run.id} {said}\n")
         return Exit.OK
