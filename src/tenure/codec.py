@@ -73,6 +73,7 @@ def _schema(fields: Mapping[str, str]) -> int:
     return int(text)
 
 
+@lru_cache(maxsize=1024)  # a line that has ended never changes, and the record is packed with each commit
 def pack_grant(line: GrantLine, /) -> str:
     """Return one line of the grant log: a JSON array of texts, so that no script meets a number it would round."""
     parts = (line.ordinal, line.token, line.owner, line.from_ms, line.until_ms, line.ended, line.step)

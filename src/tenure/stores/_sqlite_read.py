@@ -19,7 +19,7 @@ from tenure.stores._sqlite_write import read_record
 
 _SQL = statements("read.sql")
 _FOREVER_MS = 1 << 62
-_LOOKED_AT = 10_000
+_LOOKED_AT = 2_000
 """How many records one page of a search looks at, at most: a read that lasts keeps the log from being trimmed."""
 
 
@@ -94,15 +94,14 @@ def find(connection: sqlite3.Connection, space: int, where: Where, cursor: str |
     runs: list[Run] = []
     corrupt: list[str] = []
     place = None
-    for looked_at, (created_ms, run_id, kind, owner, data) in enumerate(_candidates(connection, space, where, cursor)):
+    for looked_at, (created_ms, run_id, data) in enumerate(_candidates(connection, space, where, cursor)):
         if len(runs) == limit or looked_at == _LOOKED_AT:
             return Page(runs=tuple(runs), cursor=cursor_of(*place) if place else None, corrupt=tuple(corrupt))
         place = created_ms, run_id
         try:
             run = read_record(run_id, data)
         except (CorruptRecord, StoreTooNew):
-            if where.kind in ("", kind) and where.owner in ("", owner):
-                corrupt.append(run_id)
+            corrupt.append(run_id)
             continue
         if matches(run, where):
             runs.append(run)
@@ -111,15 +110,15 @@ def find(connection: sqlite3.Connection, space: int, where: Where, cursor: str |
 
 def _candidates(
     connection: sqlite3.Connection, space: int, where: Where, cursor: str | None
-) -> Iterator[tuple[int, str, str, str, bytes]]:
+) -> Iterator[tuple[int, str, bytes]]:
     before = after_cursor(cursor) if cursor is not None else (_FOREVER_MS, "")
     until = _FOREVER_MS if where.created_until_ms is None else where.created_until_ms
-    rest = (space, *before, where.created_from_ms, until)
+    rest = (space, *before, where.created_from_ms, until, where.kind, where.owner)
     if where.parent:
-        return iter(connection.execute(_SQL["find_parent"], (where.parent, *rest)))
+        return iter(connection.execute(_SQL["find_parent"], (*rest, where.parent)))
     if not where.status:
         return iter(connection.execute(_SQL["find_all"], rest))
-    found = [connection.execute(_SQL["find_status"], (status.value, *rest)) for status in sorted(set(where.status))]
+    found = [connection.execute(_SQL["find_status"], (*rest, status.value)) for status in sorted(set(where.status))]
     return heapq.merge(*found, key=lambda row: row[:2], reverse=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ from tenure.stores._sqlite_sql import statements, translated
 
 _SQL = statements("change.sql")
 _REMEMBERED = 512
+# The canonical form of an object of texts, for which nothing else need be checked.
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 Work = Callable[["Transaction"], Any]
 
@@ -50,9 +53,9 @@ class Records:
             return kept[1]
         return read_record(run_id, data)
 
-    def keep(self, run: Run, data: bytes) -> None:
+    def keep(self, run: Run, data: str) -> None:
         """Remember a record that is about to be written."""
-        self._kept[run.id] = (data, run)
+        self._kept[run.id] = (data.encode(), run)
         self._kept.move_to_end(run.id)
         if len(self._kept) > _REMEMBERED:
             self._kept.popitem(last=False)
@@ -74,9 +77,13 @@ def read_record(run_id: str, data: bytes | str) -> Run:
     return run
 
 
-def write_record(run: Run) -> bytes:
-    """Return the bytes of a record: canonical JSON of its text fields."""
-    return canonical.encode(pack_run(run))
+def write_record(run: Run) -> str:
+    """Return the text of a record: canonical JSON of its text fields."""
+    fields = pack_run(run)
+    text = _ENCODE(fields)
+    if not text.isascii():
+        canonical.encode(fields)  # refuses what is not UTF-8
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +115,8 @@ class Transaction:
         if now_us > self._ceiling_us:
             self._ceiling_us = now_us + CEILING_US
             self.connection.execute(FILE["raise_ceiling"], (self._ceiling_us,))
-        self._facts = replace(self._facts, now_us=now_us)
+        if now_us != self._facts.now_us:
+            self._facts = replace(self._facts, now_us=now_us)
         return self._facts
 
     def raise_ttl(self, ttl_ms: int) -> None:
@@ -195,7 +203,7 @@ class Transaction:
         data = write_record(run)
         self._records.keep(run, data)
         columns = (run.kind, run.status.value, run.owner, run.parent, run.created_ms, run.token, run.priority)
-        values = (self.space, run.id, *columns, rules.due_index(run), data.decode())
+        values = (self.space, run.id, *columns, rules.due_index(run), data)
         number = self.connection.execute(_SQL["insert_run"], values).lastrowid
         self._append(change, number or 0, now_ms)
 
@@ -212,9 +220,9 @@ class Transaction:
         columns = _columns(run)
         if shelf.run is not None and (columns, entry_ms) == (_columns(shelf.run), shelf.entry_ms):
             # The common road touches no index.
-            self.connection.execute(_SQL["update_record"], (data.decode(), shelf.number))
+            self.connection.execute(_SQL["update_record"], (data, shelf.number))
         else:
-            self.connection.execute(_SQL["update_run"], (*columns, entry_ms, data.decode(), shelf.number))
+            self.connection.execute(_SQL["update_run"], (*columns, entry_ms, data, shelf.number))
 
     def _consumed(self, change: Commit, number: int) -> list[tuple[str, bytes]]:
         items = [(item_id, self._item(number, item_id)) for item_id in change.consume]

@@ -43,23 +43,26 @@ SELECT entry_ms, id FROM run
 WHERE space = ? AND kind = ? AND entry_ms IS NOT NULL AND (entry_ms, id) > (?, ?) ORDER BY entry_ms, id LIMIT ?;
 
 -- name: find_all
--- Runs, newest first. namespace, before this created_ms and id, created from, created until (excluded);
--- returns (created_ms, id, kind, owner, record as bytes).
-SELECT created_ms, id, kind, owner, CAST(record AS BLOB) FROM run
-WHERE space = ? AND (created_ms, id) < (?, ?) AND created_ms >= ? AND created_ms < ? AND id NOT LIKE '\_%' ESCAPE '\'
+-- Runs, newest first. namespace, before this created_ms and id, created from, created until (excluded), kind and owner
+-- (empty for any); returns (created_ms, id, record as bytes).
+SELECT created_ms, id, CAST(record AS BLOB) FROM run INDEXED BY run_created
+WHERE space = ?1 AND (created_ms, id) < (?2, ?3) AND created_ms >= ?4 AND created_ms < ?5
+AND (?6 = '' OR kind = ?6) AND (?7 = '' OR owner = ?7) AND id NOT LIKE '\_%' ESCAPE '\'
 ORDER BY created_ms DESC, id DESC;
 
 -- name: find_status
--- Runs of one status, newest first. status, then as find_all.
-SELECT created_ms, id, kind, owner, CAST(record AS BLOB) FROM run INDEXED BY run_status
-WHERE status = ? AND space = ? AND (created_ms, id) < (?, ?) AND created_ms >= ? AND created_ms < ?
-AND id NOT LIKE '\_%' ESCAPE '\' ORDER BY created_ms DESC, id DESC;
+-- Runs of one status, newest first. As find_all, then status.
+SELECT created_ms, id, CAST(record AS BLOB) FROM run INDEXED BY run_status
+WHERE space = ?1 AND (created_ms, id) < (?2, ?3) AND created_ms >= ?4 AND created_ms < ?5
+AND (?6 = '' OR kind = ?6) AND (?7 = '' OR owner = ?7) AND id NOT LIKE '\_%' ESCAPE '\'
+AND status = ?8 ORDER BY created_ms DESC, id DESC;
 
 -- name: find_parent
--- Children of one run, newest first. parent, then as find_all.
-SELECT created_ms, id, kind, owner, CAST(record AS BLOB) FROM run INDEXED BY run_parent
-WHERE parent = ? AND parent <> '' AND space = ? AND (created_ms, id) < (?, ?) AND created_ms >= ? AND created_ms < ?
-AND id NOT LIKE '\_%' ESCAPE '\' ORDER BY created_ms DESC, id DESC;
+-- Children of one run, newest first. As find_all, then parent.
+SELECT created_ms, id, CAST(record AS BLOB) FROM run INDEXED BY run_parent
+WHERE space = ?1 AND (created_ms, id) < (?2, ?3) AND created_ms >= ?4 AND created_ms < ?5
+AND (?6 = '' OR kind = ?6) AND (?7 = '' OR owner = ?7) AND id NOT LIKE '\_%' ESCAPE '\'
+AND parent = ?8 AND parent <> '' ORDER BY created_ms DESC, id DESC;
 
 -- name: beats
 -- Workers seen lately. namespace, now; returns (data).
