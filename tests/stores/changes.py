@@ -48,7 +48,7 @@ def claim(run: str, **more: Any) -> Claim:
 def step(run: Run, value: object = 1, **more: Any) -> Commit:
     """The commit of one step, under the grant that the record names."""
     event = journal.event(journal.CHECKPOINT, value=value)
-    return build.commit(grant_of(run), run.last_seq + 1, run.head, [event], step=True, **more)
+    return build.commit(grant_of(run), run.last_seq + 1, run.head, [event], step=1, **more)
 
 
 class Sequence:
@@ -130,7 +130,7 @@ class Sequence:
             seq,
             draw.choice([run.head] * 9 + ["0" * 64]),
             events,
-            step=draw.random() < 0.5,
+            step=draw.choice([0, 1, 1, 2]),
             base=draw.random() < 0.1,
             **more,
         )

@@ -362,6 +362,15 @@ async def test_i16_a_journal_that_was_cut_or_edited_takes_no_commit(tmp_path: Pa
         assert await store.load("a") == run
 
 
+def test_i27_what_a_step_writes_and_keeps_does_not_grow_with_the_run() -> None:
+    bench = Path(__file__).parents[2] / "bench" / "bytes_per_step.py"
+    said = subprocess.run(
+        [sys.executable, str(bench), "--store", "sqlite"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert said.stdout.count("held") == 2
+
+
 async def test_b103_a_nul_comes_back_as_it_was(tmp_path: Path) -> None:
     text = "before\x00after \\u0000 é"
     async with at(tmp_path / "t.db") as store:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,7 +35,8 @@ BUSY_MS = 5_000
 
 _HINTS = statements("hints.sql")
 _BELLS: dict[tuple[str, str], Bell] = {}
-_BELLS_GUARD = threading.Lock()
+# A child begins without the bells of its parent, whose waiters are not there.
+os.register_at_fork(after_in_child=_BELLS.clear)
 T = TypeVar("T")
 
 
@@ -86,8 +86,7 @@ class SqliteStore:
         self._pid = os.getpid()
         self._open: tuple[Desk, Desk] | None = None
         self._records = Records()
-        with _BELLS_GUARD:
-            self._bell = _BELLS.setdefault((place.path, place.namespace), Bell())
+        self._bell = Bell()
         self._heard = self._bell.heard()
         # Whether something landed that other processes will notice by itself.
         self._landed = False
@@ -99,11 +98,13 @@ class SqliteStore:
 
     async def __aenter__(self) -> Self:
         """Open the file with its checks, made if there is none."""
-        self._check_process()
         if self._open is not None:
+            self._check_process()
             message = "the store is open already; use `beside()` for another one"
             raise NotAllowed(message)
         place = self._place = replace(self._place, host=self._place.host or this_host())
+        self._bell = _BELLS.setdefault((place.path, place.namespace), self._bell)
+        self._pid = os.getpid()
         name = f"tenure {Path(place.path).name}"
         writer = Desk(
             f"{name} writer", connect=lambda: open_writer(place), perform=self._write, changed=self._bell.ring
@@ -134,7 +135,7 @@ class SqliteStore:
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            message = "this store was made before a fork; open a store in the child process"
+            message = "this store was opened before a fork; open a store in the child process"
             raise NotAllowed(message)
 
     def _desks(self) -> tuple[Desk, Desk]:
