@@ -14,8 +14,8 @@ from tenure.core.run import Item, Row, Run
 from tenure.errors import CorruptRecord, InvalidContent, StoreTooNew
 from tenure.store import Beat, Hint, Page, Refused, Where
 from tenure.stores._index import after_cursor, cursor_of, matches
+from tenure.stores._sqlite_record import read_record
 from tenure.stores._sqlite_sql import statements
-from tenure.stores._sqlite_write import read_record
 
 _SQL = statements("read.sql")
 _FOREVER_MS = 1 << 62

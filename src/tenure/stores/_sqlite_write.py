@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tenure.codec import pack_item, pack_row, pack_run, unpack_item, unpack_run
-from tenure.core import canonical, rules
+from tenure.codec import pack_item, pack_row, unpack_item
+from tenure.core import rules
 from tenure.core.run import (
     Answer,
     Change,
@@ -26,64 +24,15 @@ from tenure.core.run import (
     Verdict,
     Why,
 )
-from tenure.errors import CorruptRecord, InvalidContent, OutcomeUnknown, TenureError
+from tenure.errors import CorruptRecord, OutcomeUnknown, TenureError
 from tenure.stores._group import BatchFailed
 from tenure.stores._index import moves_index
 from tenure.stores._sqlite_open import CEILING_US, FILE, Place, known, patiently
+from tenure.stores._sqlite_record import Records, write_record
 from tenure.stores._sqlite_sql import statements, translated
 
 _SQL = statements("change.sql")
-_REMEMBERED = 512
-# The canonical form of an object of texts, for which nothing else need be checked.
-_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
-
 Work = Callable[["Transaction"], Any]
-
-
-class Records:
-    """Records by their stored bytes: what is found as it was written need not be parsed again."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[bytes, Run]] = OrderedDict()
-
-    def read(self, run_id: str, data: bytes) -> Run:
-        """Return the record of stored bytes; CorruptRecord, StoreTooNew."""
-        kept = self._kept.get(run_id)
-        if kept is not None and kept[0] == data:
-            return kept[1]
-        return read_record(run_id, data)
-
-    def keep(self, run: Run, data: str) -> None:
-        """Remember a record that is about to be written."""
-        self._kept[run.id] = (data.encode(), run)
-        self._kept.move_to_end(run.id)
-        if len(self._kept) > _REMEMBERED:
-            self._kept.popitem(last=False)
-
-
-def read_record(run_id: str, data: bytes | str) -> Run:
-    """Return the record of stored bytes; CorruptRecord for what is no record, or another run's."""
-    try:
-        fields = canonical.decode(data.encode() if isinstance(data, str) else data)
-    except InvalidContent:
-        fields = None
-    if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
-        message = f"the record of run {run_id} is not a JSON object of texts; see `tenure show --raw`"
-        raise CorruptRecord(message, run_id=run_id)
-    run = unpack_run(fields)
-    if run.id != run_id:
-        message = f"the record of run {run_id} names another run; see `tenure show --raw`"
-        raise CorruptRecord(message, run_id=run_id)
-    return run
-
-
-def write_record(run: Run) -> str:
-    """Return the text of a record: canonical JSON of its text fields."""
-    fields = pack_run(run)
-    text = _ENCODE(fields)
-    if not text.isascii():
-        canonical.encode(fields)  # refuses what is not UTF-8
-    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,17 +19,19 @@ from tenure.clock import Clock, SystemClock
 from tenure.core import canonical
 from tenure.core.run import Answer, Change, Facts, Item, Row, Run, Verdict
 from tenure.errors import InvalidUrl, NotAllowed, StoreUnsafe, TenureError
-from tenure.store import ALL, Beat, Durability, Hint, Page, Refused, Where
+from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
 from tenure.stores import _sqlite_read as read
 from tenure.stores import refuse_options
 from tenure.stores._bell import Bell
 from tenure.stores._group import perform
 from tenure.stores._index import REFUSED_LENGTH
 from tenure.stores._sqlite_desk import Desk
+from tenure.stores._sqlite_diagnosis import findings
 from tenure.stores._sqlite_host import Host, this_host
 from tenure.stores._sqlite_open import FILE, Known, Place, known, open_reader, open_writer
+from tenure.stores._sqlite_record import Records
 from tenure.stores._sqlite_sql import statements, translated
-from tenure.stores._sqlite_write import Records, Transaction, Work, transact
+from tenure.stores._sqlite_write import Transaction, Work, transact
 
 BUSY_MS = 5_000
 
@@ -268,6 +270,10 @@ class SqliteStore:
     async def refused(self, *, limit: int = 100) -> list[Refused]:
         """Return the latest refused writes."""
         return await self._asked(lambda connection, known: read.refused(connection, known.space, limit))
+
+    async def diagnose(self) -> list[Finding]:
+        """Return how the file is set, as findings."""
+        return await self._asked(lambda connection, _: findings(connection, self._place))
 
     async def wake(self, topic: str, /) -> None:
         """Wake who waits in this process; other processes wake by the change that this follows."""
