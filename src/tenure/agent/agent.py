@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from tenure.active import ActiveRun
@@ -34,7 +34,7 @@ class Agent(Generic[Out]):
         *,
         name: str,
         instructions: str = "",
-        tools: Sequence[Tool[..., Any] | Any] = (),
+        tools: Sequence[Callable[..., Any]] = (),
         max_steps: int = 20,
         settings: Mapping[str, Any] | None = None,
     ) -> None: ...
@@ -46,7 +46,7 @@ class Agent(Generic[Out]):
         *,
         name: str,
         instructions: str = "",
-        tools: Sequence[Tool[..., Any] | Any] = (),
+        tools: Sequence[Callable[..., Any]] = (),
         output: type[Out],
         max_steps: int = 20,
         settings: Mapping[str, Any] | None = None,
@@ -59,7 +59,7 @@ class Agent(Generic[Out]):
         *,
         name: str,
         instructions: str = "",
-        tools: Sequence[Tool[..., Any] | Any] = (),
+        tools: Sequence[Callable[..., Any]] = (),
         output: Any = str,
         max_steps: int = 20,
         settings: Mapping[str, Any] | None = None,
