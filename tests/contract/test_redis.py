@@ -13,7 +13,7 @@ from tenure.stores import open_store
 from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
 from tenure.testing.contract import StoreContract
-from tenure.testing.contract_case import nonce
+from tenure.testing.contract_case import nonce, signal, write
 from tenure.testing.generate import Tally
 from tenure.testing.servers import REDIS8
 
@@ -37,6 +37,15 @@ class RedisCase(StoreContract):
 
     def address(self, store: Store) -> str:
         return self.url
+
+    async def test_nothing_of_a_live_run_expires(self, store: Store) -> None:
+        assert isinstance(store, RedisStore)
+        grant, run = await self.begin(store, value="v" * 100_000)
+        run = await self.lands(store, write(grant, run, "x" * 100_000, blobs=[b"y" * 100_000, b"z"]))
+        await self.lands(store, signal(value="s" * 100_000))
+        (keys,) = await store._read(pack("KEYS", f"tenure:{{{store.namespace}:0}}:*"))
+        assert len(keys) > 5
+        assert {key: ttl for key in keys for ttl in await store._read(pack("TTL", key)) if ttl != -1} == {}
 
 
 class TestRedis(RedisCase):

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from faults.planting import MEMORY, SQLITE, Fault
+from faults.planting import MEMORY, SQLITE, VALKEY, Fault
 
 RULES = "core/rules.py"
+HEAD, COMMIT, CLAIM, REST = (f"stores/lua/{name}.lua" for name in ("head", "commit", "claim", "rest"))
 CHANGE_SQL, FILE_SQL = "stores/sql/sqlite/change.sql", "stores/sql/sqlite/file.sql"
 
 FENCE = "test_i01_only_the_recorded_grant_writes"
@@ -26,6 +27,7 @@ BOUND = "test_i15_a_decision_is_bound"
 
 _law = Fault(name="", file=RULES, old="", new="", by=MEMORY, caught="")
 _sql = replace(_law, file=CHANGE_SQL, by=SQLITE)
+_lua = replace(_law, file=HEAD, by=VALKEY)
 
 _HOLDS = "return (run.token, run.nonce, run.epoch) == (grant.token, grant.nonce, grant.epoch)"
 
@@ -101,4 +103,42 @@ SQL = [
             old="if kept is not None and kept[0] == data:", new="if kept is not None:"),
 ]  # fmt: skip
 
-FAULTS = [*LAW, *SQL]
+LUA = [
+    replace(_lua, name="token not compared (Lua)", caught=FENCE,
+            old="return run.token == token and run.nonce == nonce", new="return run.nonce == nonce"),
+    replace(_lua, name="nonce not compared (Lua)", caught=FENCE,
+            old="return run.token == token and run.nonce == nonce", new="return run.token == token"),
+    replace(_lua, name="epoch of the store not compared (Lua)", caught=HISTORY,
+            old="  if run.epoch ~= f.epoch then return 'history' end\n", new=""),
+    replace(_lua, name="lease lives one millisecond longer (Lua)", caught=MILLISECOND,
+            old="return tonumber(run.lease_until_ms) > f.ms", new="return tonumber(run.lease_until_ms) >= f.ms"),
+    replace(_lua, name="numbers printed as Lua does", caught="test_i02_a_claim_gives_a_grant",
+            old="return format('%.0f', number)", new="return tostring(number)"),
+    replace(_lua, name="already leaves no mark (Lua)", caught=AGAIN,
+            old="local touch = text(run.touch + 1)", new="local touch = run.touch"),
+    replace(_lua, name="creation time overwritten (Lua)", caught=WHOLE,
+            old="  after.updated_ms = text(f.ms)\n",
+            new="  after.updated_ms = text(f.ms)\n  after.created_ms = text(f.ms)\n"),
+    replace(_lua, name="stale entry in the index (Lua)", caught=INDEX,
+            old="if old ~= new or not at then call('ZREM', due_key, old) end",
+            new="if old ~= new then call('ZREM', due_key, old) end"),
+    replace(_lua, name="large payload keeps its expiry", caught="test_nothing_of_a_live_run_expires",
+            old="call('PERSIST', KEYS[at + 1])", new="call('EXISTS', KEYS[at + 1])"),
+    replace(_lua, name="step guard dropped (Lua)", file=COMMIT, caught=NEXT,
+            old="(text(seq - 1) ~= run.last_seq or ARGV[13] ~= run.head)", new="seq < 1"),
+    replace(_lua, name="inbox guard dropped (Lua)", file=COMMIT, caught=UNREAD,
+            old="rest.inbox_seq ~= run.inbox_seq then", new="run.id == '' then"),
+    replace(_lua, name="crash counter not reset (Lua)", file=COMMIT, caught=CRASHES,
+            old="text(run.step + ARGV[14]), '0'", new="text(run.step + ARGV[14]), run.crashes"),
+    replace(_lua, name="attempt always bumped (Lua)", file=CLAIM, caught=HANDED_BACK,
+            old="text(run.attempt + (running and 1 or 0))", new="text(run.attempt + 1)"),
+    replace(_lua, name="longest ttl ignored (Lua)", file=CLAIM, caught=FIRST_RULE,
+            old="if f.max_ttl_ms ~= 0 and", new="if f.max_ttl_ms < 0 and"),
+    replace(_lua, name="forfeit queues (Lua)", file=REST, caught=FORFEIT,
+            old="if how == 'forfeit' then after.due_ms",
+            new="if how == 'forfeit' then after.status = 'queued' after.due_ms"),
+    replace(_lua, name="deletion forgets the token (Lua)", file="stores/lua/delete.lua", caught=DELETED,
+            old="text(max(f.floor, run.token))", new="f.floor"),
+]  # fmt: skip
+
+FAULTS = [*LAW, *SQL, *LUA]

@@ -13,6 +13,7 @@ def test_there_are_enough_faults_of_each_sort() -> None:
     assert len(set(names)) == len(names)
     files = [fault.file for fault in FAULTS]
     assert sum(file.endswith(".py") for file in files) >= 10
+    assert sum(file.endswith(".lua") for file in files) >= 5
     assert sum(file.endswith(".sql") for file in files) >= 3
 
 
