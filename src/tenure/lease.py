@@ -20,7 +20,7 @@ from tenure.committer import Committer
 from tenure.core import build, canonical, journal
 from tenure.core.run import Due, Grant, How, Item, Outcome, Request, Row, Run, Status
 from tenure.effects import Effects, InboxUnread, due_of
-from tenure.errors import CorruptRecord, NotAllowed, RunQuarantined
+from tenure.errors import CorruptRecord, HistoryLost, LeaseLost, NotAllowed, RunQuarantined
 from tenure.handle import pages
 from tenure.store import Store
 from tenure.trust import Trust
@@ -79,7 +79,7 @@ class Lease:
         return self.trust.over
 
     @property
-    def lost(self) -> Exception | None:
+    def lost(self) -> LeaseLost | HistoryLost | None:
         """Return the LeaseLost or HistoryLost that ended the lease, None while it was not lost."""
         return self.trust.error
 

@@ -40,7 +40,7 @@ from tenure.stores._index import REFUSED_LENGTH, after_cursor, cursor_of, matche
 
 
 @dataclass(slots=True)
-class _Shelf:
+class Shelf:
     """All that one run has."""
 
     run: Run
@@ -53,7 +53,7 @@ class _Shelf:
 class _Space:
     """One namespace's contents, shared by the stores beside each other."""
 
-    shelves: dict[str, _Shelf] = field(default_factory=dict)
+    shelves: dict[str, Shelf] = field(default_factory=dict)
     due: dict[str, tuple[str, int]] = field(default_factory=dict)
     floor: int = 0
     max_ttl_ms: int = 0
@@ -126,6 +126,11 @@ class MemoryStore:
         found._offset_us = self._offset_us
         return found
 
+    @property
+    def space(self) -> _Space:
+        """Return the contents, for who stores or damages them by other means."""
+        return self._space
+
     def _enter(self) -> _Space:
         if os.getpid() != self._pid:
             message = "this memory store was opened before a fork; open a store in the child process"
@@ -140,11 +145,15 @@ class MemoryStore:
         space.last_us = now_us
         return Facts(now_us=now_us, max_ttl_ms=space.max_ttl_ms, floor=space.floor)
 
-    async def commit(self, change: Change, /) -> Answer:
-        """Decide one change and apply it under the lock."""
+    def decide(self, change: Change, /) -> Answer:
+        """Decide one change and apply it under the lock, without waiting."""
         space = self._enter()
         with space.guard:
-            answer = self._decide(space, change)
+            return self._decide(space, change)
+
+    async def commit(self, change: Change, /) -> Answer:
+        """Decide one change and apply it under the lock."""
+        answer = self.decide(change)
         await anyio.lowlevel.checkpoint()
         return answer
 
@@ -311,7 +320,7 @@ def _place(run: Run) -> tuple[int, str]:
     return run.created_ms, run.id
 
 
-def _found(space: _Space, shelf: _Shelf | None, change: Change) -> Found:
+def _found(space: _Space, shelf: Shelf | None, change: Change) -> Found:
     if shelf is None:
         return Found()
     row, item = "", None
@@ -323,7 +332,7 @@ def _found(space: _Space, shelf: _Shelf | None, change: Change) -> Found:
     return Found(run=shelf.run, row=row, item=item, due=entry[1] if entry is not None else None)
 
 
-def _write(space: _Space, shelf: _Shelf | None, change: Change, answer: Answer) -> None:
+def _write(space: _Space, shelf: Shelf | None, change: Change, answer: Answer) -> None:
     run, now_ms = answer.run, answer.now_us // 1000
     if run is None:
         if isinstance(change, Delete) and shelf is not None:
@@ -331,7 +340,7 @@ def _write(space: _Space, shelf: _Shelf | None, change: Change, answer: Answer) 
         space.shelves.pop(change.run, None)
         space.due.pop(change.run, None)
         return
-    shelf = space.shelves.setdefault(run.id, _Shelf(run=run))
+    shelf = space.shelves.setdefault(run.id, Shelf(run=run))
     before, shelf.run = shelf.run, run
     match change:
         case Create() if change.row is not None:
