@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -148,3 +149,50 @@ def test_asking_for_help_loads_neither_drivers_nor_rich(tmp_path: Path, command:
     loaded = {line.rpartition("|")[2].strip() for line in said.stderr.splitlines()}
     assert "typer" in loaded
     assert {"rich", "redis", "sqlite3", "anyio", "asyncio"} & loaded == set()
+
+
+def _query(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_one_damaged_record_is_named_and_hides_no_other(tmp_path: Path) -> None:
+    for name in ("good", "torn", "fine"):
+        _tenure("submit", "research", "1", "--id", name, folder=tmp_path)
+    _query(tmp_path / ".tenure" / "tenure.db", "UPDATE run SET record = '{\"id\":\"torn\",' WHERE id = 'torn'")
+    said = _tenure("runs", "-o", "jsonl", folder=tmp_path, code=6)
+    assert [json.loads(line)["id"] for line in said.stdout.splitlines()] == ["fine", "good"]
+    assert "the record of run torn cannot be read; tenure show torn --raw prints what is stored" in said.stderr
+    said = _tenure("show", "torn", folder=tmp_path, code=6)
+    assert said.stderr.startswith("tenure: CORRUPT_RECORD: ")
+    raw = _tenure("show", "torn", "--raw", folder=tmp_path).stdout
+    assert '{"id":"torn",' in raw
+    assert "commit 1 token 0" in raw
+    said = _tenure("doctor", folder=tmp_path, code=8)
+    assert "✗ damage" in said.stdout
+    assert "→ tenure show torn --raw" in said.stdout
+
+
+def test_a_record_of_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
+    _tenure("submit", "research", "1", "--id", "new", folder=tmp_path)
+    path = tmp_path / ".tenure" / "tenure.db"
+    _query(path, """UPDATE run SET record = replace(record, '"schema":"1"', '"schema":"99"')""")
+    said = _tenure("show", "new", folder=tmp_path, code=8)
+    assert said.stderr.startswith("tenure: STORE_TOO_NEW: ")
+    assert "schema 99" in said.stderr
+
+
+def test_a_store_that_does_not_answer_is_unreachable(tmp_path: Path) -> None:
+    _tenure("submit", "research", "1", "--id", "r", folder=tmp_path)
+    url = "sqlite:///.tenure/tenure.db?busy_timeout_ms=50"
+    other = sqlite3.connect(tmp_path / ".tenure" / "tenure.db", isolation_level=None)
+    try:
+        other.execute("BEGIN EXCLUSIVE")
+        for command in (["runs"], ["submit", "research", "2"], ["doctor"]):
+            said = _tenure(*command, "--store", url, folder=tmp_path, code=7)
+            assert said.stderr.startswith("tenure: STORE_UNAVAILABLE: ")
+            assert said.stdout == ""
+    finally:
+        other.close()
+    _tenure("runs", folder=tmp_path)

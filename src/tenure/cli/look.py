@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tenure.cli.exits import Exit
-from tenure.cli.output import OutputOption, Shape, hint, show, write_values
+from tenure.cli.output import OutputOption, Shape, hint, show_table_page, write_values
 from tenure.cli.place import Place, command
 from tenure.cli.submit import read_tags
 
@@ -48,7 +47,7 @@ async def runs(
     where = Where(status=read_statuses(status or []), kind=kind, owner=owner, parent=parent, tags=read_tags(tag or []))
     async with place.store() as store:
         facts, served = await store.facts(), await served_kinds(store)
-        found = _Found(store, where, limit)
+        found = Found(store, where, limit)
         if output is Shape.TABLE:
             await _print_runs(found, facts.now_ms, served)
         else:
@@ -61,7 +60,7 @@ async def runs(
     return Exit.NOT_VERIFIED if found.corrupt else Exit.OK
 
 
-class _Found:
+class Found:
     """The runs that a listing finds, read page by page; afterwards whether there were more, and which are damaged."""
 
     def __init__(self, store: Store, where: Where, limit: int) -> None:
@@ -92,14 +91,13 @@ class _Found:
                 yield run
 
 
-async def _print_runs(found: _Found, now_ms: int, served: frozenset[str]) -> None:
+async def _print_runs(found: Found, now_ms: int, served: frozenset[str]) -> None:
     from tenure.views import tables
 
     widths: list[int] = []
-    terminal = sys.stdout.isatty()  # it has an edge, so there each page finds its own widths
     async for page in found.pages():
         table = tables.runs(page, now_ms=now_ms, served=served)
-        show(tables.rich_table(table, widths=[] if terminal else widths, show_head=not widths))
+        show_table_page(table, widths=widths, show_head=not widths)
         widths = widths or tables.widths_of(table)
     if not found.count and not found.corrupt:
         hint("no such run is in the store")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.text import Text
+
+    from tenure.views.tables import Table
 
 PIPE_WIDTH = 20_000
 """What is not a terminal has no edge: nothing is cut, and programs that split by columns see whole cells."""
@@ -30,30 +31,29 @@ class Shape(StrEnum):
 OutputOption = Annotated[Shape, typer.Option("-o", "--output", help="How to answer.")]
 
 
-def show(*parts: RenderableType) -> None:
-    """Write tables and lines to stdout: in colours on a terminal, else plain and uncut."""
+def show(*parts: str | Text | Table) -> None:
+    """Write lines and tables to stdout: in colours and fitted on a terminal, else plain and uncut."""
+    show_table_page(*parts)
+
+
+def show_table_page(*parts: str | Text | Table, widths: Sequence[int] = (), show_head: bool = True) -> None:
+    """Write one page of a listing; where nothing has to fit, its columns are as wide as `widths`."""
     from rich.console import Console
+
+    from tenure.views.tables import Table, fitted, rich_table
 
     terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, highlight=False, width=None if terminal else PIPE_WIDTH)
     with console.capture() as captured:
         for part in parts:
-            console.print(part, soft_wrap=isinstance(part, str), markup=False)
+            if not isinstance(part, Table):
+                console.print(part, soft_wrap=True, markup=False)
+            elif terminal:
+                console.print(rich_table(fitted(part, console.width), room=console.width, show_head=show_head))
+            else:
+                console.print(rich_table(part, widths=widths, show_head=show_head))
     text = captured.get()
-    if not terminal:
-        text = "".join(line.rstrip() + "\n" for line in text.splitlines())
-    write(text)
-
-
-def show_lines(lines: list[Text]) -> None:
-    """Write lines of styled text, none of them wrapped."""
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    with console.capture() as captured:
-        for line in lines:
-            console.print(line, soft_wrap=True)
-    write(captured.get())
+    write(text if terminal else "".join(line.rstrip() + "\n" for line in text.splitlines()))
 
 
 def write(text: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenure.cli.exits import Exit
-from tenure.cli.output import Shape, hint, show, write, write_json
+from tenure.cli.output import Shape, hint, show, show_table_page, write, write_json
 from tenure.core import journal
 from tenure.core.run import Item, Row, Run, grant_mark
 from tenure.errors import CorruptRecord
@@ -14,7 +14,7 @@ from tenure.store import Refused, Store
 from tenure.views import values
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text
 
 PAGE = 100
 REFUSED_LIMIT = 1_000
@@ -126,7 +126,7 @@ def _show_tables(
     from tenure.views import tables
     from tenure.views.record import head
 
-    parts: list[RenderableType] = [*head(run, now_ms=now_ms, served=served)]
+    parts: list[str | Text | tables.Table] = [*head(run, now_ms=now_ms, served=served)]
     sections = (
         ("grants", tables.grants(run.grants, open_calls=calls)),
         ("refused writes", tables.refused(refused, ordinals={line.token: line.ordinal for line in run.grants})),
@@ -135,7 +135,7 @@ def _show_tables(
     )
     for title, table in sections:
         if table.rows:
-            parts += ["", f"{title} ({len(table.rows)})", tables.rich_table(table)]
+            parts += ["", f"{title} ({len(table.rows)})", table]
     show(*parts)
 
 
@@ -148,8 +148,8 @@ async def _show_events(store: Store, run: Run) -> None:
 
     def flush() -> None:
         table = tables.events(page)
-        show(tables.rich_table(table, widths=widths, show_head=not widths))
-        widths[:] = widths or tables.widths_of(table)[:-1]
+        show_table_page(table, widths=widths, show_head=not widths)
+        widths[:] = widths or tables.widths_of(table)
         page.clear()
 
     async for event in _events(store, run):

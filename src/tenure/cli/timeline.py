@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenure.cli.exits import Exit, UsageError
-from tenure.cli.output import OutputOption, Shape, hint, progress, show_lines, write, write_json
+from tenure.cli.output import OutputOption, Shape, hint, progress, show, write, write_json
 from tenure.cli.place import Place, command
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _write(chart: Chart, /, *, svg: str | None, width: int | None, output: Shape
     elif output is not Shape.TABLE:
         write_json(chart_value(chart), output)
     elif chart.lanes:
-        show_lines(chart_text.draw(chart, width=width or _terminal_width()))
+        show(*chart_text.draw(chart, width=width or _terminal_width()))
 
 
 def _terminal_width() -> int:
@@ -97,12 +97,12 @@ def _terminal_width() -> int:
 
 async def _runs(store: Store, wanted: list[str], limit: int, from_ms: int | None) -> list[Run]:
     """The runs that were named, or the newest ones, the oldest first."""
-    from tenure.cli.look import not_found
+    from tenure.cli.look import Found, not_found
     from tenure.core import ids
+    from tenure.store import ALL
 
     if not wanted:
-        page = await store.find(limit=limit)
-        runs = [run for run in page.runs if from_ms is None or _reaches(run, from_ms)]
+        runs = [run async for run in Found(store, ALL, limit).each() if from_ms is None or _reaches(run, from_ms)]
         return runs[::-1]
     found = []
     for run_id in dict.fromkeys(ids.run_id(text) for text in wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tenure.views.figures import clean, count, cut, duration, instant, short_id
@@ -96,8 +97,8 @@ def _lane(lane: Lane, chart: Chart, columns: int, styles: dict[str, str]) -> Tex
         taken.add(place)
         cells[place] = (_MARK[dot.mark], _MARK_STYLE.get(dot.mark, styles.get(dot.owner, "")))
     line = Text(f"{short_id(lane.run):<{GUTTER}}")
-    for char, style in cells:
-        line.append(char, style=style or None)
+    for style, some in groupby(cells, key=lambda cell: cell[1]):
+        line.append("".join(char for char, _ in some), style=style or None)
     line.rstrip()
     return line
 

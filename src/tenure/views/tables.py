@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tenure.core.rules import TERMINAL
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 BAR_CELLS = 6
+GAP = 2
+LAST_COLUMN = 24
+"""The last column may be cut to this before others are left out."""
 TEXT_WIDTH = 160
 STATUS_STYLE = {
     Status.QUEUED: "",
@@ -39,24 +42,50 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A head and rows of cells; `right` names the columns of numbers."""
+    """A head and rows of cells; `right` names the columns of numbers.
+
+    On a narrow terminal the last column is cut, and then those in `optional` are left out, the first one first.
+    """
 
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     right: frozenset[str] = frozenset()
+    optional: tuple[str, ...] = ()
 
 
-def rich_table(table: Table, /, *, widths: Sequence[int] = (), show_head: bool = True) -> RichTable:
-    """Return the table for a console; `widths` are the least widths of its columns."""
+def fitted(table: Table, width: int, /) -> Table:
+    """Return the table without the optional columns that have no room in `width` characters."""
+    for name in table.optional:
+        *firm, last = widths_of(table)
+        if sum(firm) + GAP * len(firm) + min(last, LAST_COLUMN) <= width:
+            break
+        place = table.head.index(name)
+        table = replace(
+            table,
+            head=table.head[:place] + table.head[place + 1 :],
+            rows=tuple(row[:place] + row[place + 1 :] for row in table.rows),
+        )
+    return table
+
+
+def rich_table(
+    table: Table, /, *, widths: Sequence[int] = (), room: int | None = None, show_head: bool = True
+) -> RichTable:
+    """Return the table for a console; its columns are as wide as what is in them, or as `widths`.
+
+    In `room` characters the last one is cut. (Left to itself rich takes as much from each column, and the narrow ones
+    are gone.)
+    """
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(box=None, show_header=show_head, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    first = max([0, *(len(clean(row[0].text)) for row in table.rows)])  # what a row is about is never cut
-    for place, name in enumerate(table.head):
-        least = widths[place] if place < len(widths) else first if place == 0 else None
+    *firm, last = widths or widths_of(table)
+    most = None if room is None else max(1, room - sum(firm) - GAP * len(firm))
+    shown = RichTable(box=None, show_header=show_head, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    for name, least in zip(table.head, (*firm, last if most is None else min(last, most)), strict=True):
         justify: Literal["right", "left"] = "right" if name in table.right else "left"
-        shown.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
+        edge = most if name == table.head[-1] else None
+        shown.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, max_width=edge)
     for row in table.rows:
         shown.add_row(*(Text(clean(cell.text), style=cell.style) for cell in row))
     return shown
@@ -64,7 +93,13 @@ def rich_table(table: Table, /, *, widths: Sequence[int] = (), show_head: bool =
 
 def widths_of(table: Table, /) -> list[int]:
     """Return the width of each column, so that the next page of a listing stands under this one."""
-    return [max([len(name), *(len(clean(row[i].text)) for row in table.rows)]) for i, name in enumerate(table.head)]
+    from rich.cells import cell_len
+
+    return [max(cell_len(text) for text in column) for column in _columns(table)]
+
+
+def _columns(table: Table) -> list[list[str]]:
+    return [[name, *(clean(row[i].text) for row in table.rows)] for i, name in enumerate(table.head)]
 
 
 def runs(found: Iterable[Run], /, *, now_ms: int, served: frozenset[str] | None) -> Table:
@@ -73,6 +108,7 @@ def runs(found: Iterable[Run], /, *, now_ms: int, served: frozenset[str] | None)
         head=("RUN", "KIND", "STATUS", "OWNER", "GRANT", "ATTEMPT", "STEP", "LEASE", "UPDATED", "NOTE"),
         rows=tuple(_run(run, now_ms, served) for run in found),
         right=frozenset({"GRANT", "ATTEMPT", "STEP"}),
+        optional=("ATTEMPT", "STEP", "GRANT", "UPDATED", "KIND", "OWNER", "LEASE"),
     )
 
 
@@ -127,9 +163,10 @@ def grants(lines: Iterable[GrantLine], /, *, open_calls: Mapping[int, tuple[str,
     """Return the grant log, the latest last; `open_calls` go by token."""
     calls = open_calls or {}
     return Table(
-        head=("GRANT", "OWNER", "FROM", "HELD", "ENDED", "STEP", "OPEN CALLS", "EVIDENCE", "TOKEN"),
+        head=("GRANT", "OWNER", "FROM", "HELD", "ENDED", "STEP", "TOKEN", "OPEN CALLS", "EVIDENCE"),
         rows=tuple(_grant(line, calls.get(line.token, ())) for line in lines),
         right=frozenset({"GRANT", "HELD", "STEP"}),
+        optional=("TOKEN", "HELD", "STEP", "FROM"),
     )
 
 
@@ -143,9 +180,9 @@ def _grant(line: GrantLine, open_calls: tuple[str, ...]) -> tuple[Cell, ...]:
         Cell(duration(line.until_ms - line.from_ms) if line.ended else "-"),
         Cell(ended, "red" if ended in {"expired", "forfeit", "evict", "quarantine"} else ""),
         Cell(str(line.step) if line.ended else "-"),
+        Cell(str(line.token), "dim"),
         Cell(cut(", ".join(open_calls), 60) or "-"),
         Cell(cut(evidence, TEXT_WIDTH) or "-"),
-        Cell(str(line.token), "dim"),
     )
 
 
@@ -205,6 +242,7 @@ def inbox(items: Iterable[Item], /) -> Table:
             for item in items
         ),
         right=frozenset({"SEQ"}),
+        optional=("ITEM", "SEQ"),
     )
 
 
@@ -213,6 +251,7 @@ def events(found: Iterable[Mapping[str, Any]], /) -> Table:
     return Table(
         head=("AT", "TIME", "TYPE", "SCOPE", "NAME", "CONTENT"),
         rows=tuple(_event(one["at"], one["at_ms"], one["event"]) for one in found),
+        optional=("SCOPE", "TIME"),
     )
 
 
