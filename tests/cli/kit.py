@@ -102,7 +102,7 @@ async def fill(store: Store) -> None:
     await writer.create("done", value={"question": "why"}, tags={"team": "blue"})
     grant = await writer.claim("done")
     step = journal.event(journal.CHECKPOINT, value={"found": 1})
-    await writer.commit(grant, journal.event(journal.ATTEMPT_START, grant=1), step, step=True)
+    await writer.commit(grant, journal.event(journal.ATTEMPT_START, grant=1), step, step=1)
     result = b'{"answer":42}'
     await writer.commit(
         grant,

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from cli.kit import Console, Writer
-from tenure.cli import doctor
+from tenure.cli import census, doctor
 from tenure.core.run import LEADER_ID, Claim, Create, Facts
 from tenure.store import Beat, Finding, Grade, Store
 from tenure.stores.memory import MemoryStore
@@ -114,6 +114,6 @@ def test_what_a_store_says_of_itself_goes_first_and_decides(console: Console, mo
 
 
 def test_counting_stops_at_a_limit_and_says_so(filled: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "COUNT_LIMIT", 2)
-    monkeypatch.setattr(doctor, "PAGE", 1)
+    monkeypatch.setattr(census, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(census, "PAGE", 1)
     assert "the newest 2 runs: " in filled("doctor").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -109,11 +110,16 @@ def logging_to_stderr(level: str, /) -> None:
     ours = logging.getLogger("tenure")
     for handler in [handler for handler in ours.handlers if isinstance(handler, _ToStderr)]:
         ours.removeHandler(handler)
-    handler = _ToStderr(sys.stderr)
+    handler = _ToStderr()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     ours.addHandler(handler)
     ours.setLevel(level.upper())
 
 
-class _ToStderr(logging.StreamHandler[Any]):
-    """Ours, so that a second call replaces it and no other."""
+class _ToStderr(logging.Handler):
+    """Ours, so that a second call replaces it and no other; to what stderr is at that moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line; a stderr that is gone is no reason to stop."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(self.format(record) + "\n")

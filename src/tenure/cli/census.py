@@ -1,0 +1,157 @@
+"""What is in a store, for the doctor: runs by status, what is stuck, who works and who leads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tenure.cli.output import progress
+from tenure.store import Finding, Grade
+
+if TYPE_CHECKING:
+    from tenure.core.run import Facts, Run, Status
+    from tenure.store import Beat, Store
+
+COUNT_LIMIT = 100_000
+PAGE = 500
+
+
+def _ok(name: str, text: str) -> Finding:
+    return Finding(name=name, level=Grade.OK, text=text)
+
+
+def _warning(name: str, text: str, fix: str) -> Finding:
+    return Finding(name=name, level=Grade.WARNING, text=text, fix=fix)
+
+
+@dataclass(slots=True)
+class Census:
+    """Counts over the runs of a store; memory does not grow with it."""
+
+    status: Counter[Status] = field(default_factory=Counter)
+    waiting: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    ran_out: int = 0
+    quarantined: list[str] = field(default_factory=list)
+    corrupt: list[str] = field(default_factory=list)
+    count: int = 0
+    whole: bool = True
+
+    def add(self, run: Run, now_ms: int) -> None:
+        """Count one more run."""
+        from tenure.core.rules import OPEN
+        from tenure.core.run import Status
+
+        self.count += 1
+        self.status[run.status] += 1
+        if run.status in OPEN:
+            self.kinds[run.kind] += 1
+        if run.status is Status.SUSPENDED and run.due_ms is None:
+            self.waiting += 1
+        if run.status is Status.RUNNING and run.lease_until_ms <= now_ms:
+            self.ran_out += 1
+        if run.status is Status.QUARANTINED and len(self.quarantined) < 3:
+            self.quarantined.append(run.id)
+
+
+async def of_runs(store: Store, /) -> list[Finding]:
+    """Return what is to be known about the runs and the workers."""
+    census = await _count(store)
+    beats = await store.beats()
+    leader = await store.load("_leader")
+    facts = await store.facts()
+    return [
+        _of_counts(census),
+        *_of_damage(census),
+        *_of_kinds(census, beats, await store.kinds()),
+        *_of_workers(census, beats),
+        *_of_leader(leader, beats, facts),
+    ]
+
+
+async def _count(store: Store) -> Census:
+    from tenure.store import ALL
+
+    census = Census()
+    now_ms = (await store.facts()).now_ms
+    cursor: str | None = None
+    with progress("counting runs") as tell:
+        while True:
+            page = await store.find(ALL, cursor=cursor, limit=PAGE)
+            for run in page.runs:
+                census.add(run, now_ms)
+            census.corrupt += page.corrupt
+            tell(f"counting runs: {census.count:,}")
+            cursor = page.cursor
+            if cursor is None:
+                return census
+            if census.count >= COUNT_LIMIT:
+                census.whole = False
+                return census
+
+
+def _of_counts(census: Census) -> Finding:
+    from tenure.core.run import Status
+    from tenure.views.figures import count
+
+    shown = [f"{census.status[status]:,} {status.value}" for status in Status if census.status[status]]
+    if census.waiting:
+        shown.append(f"{census.waiting:,} of the suspended wait for somebody, without a time")
+    least = "" if census.whole else "the newest "
+    return _ok("runs", f"{least}{count(census.count, 'run')}{': ' + ', '.join(shown) if shown else ''}")
+
+
+def _of_damage(census: Census) -> list[Finding]:
+    from tenure.core.run import Status
+    from tenure.views.figures import count
+
+    found = []
+    if census.corrupt:
+        text = f"{count(len(census.corrupt), 'record')} cannot be read, first {census.corrupt[0]}"
+        fix = f"tenure show {census.corrupt[0]} --raw"
+        found.append(Finding(name="damage", level=Grade.PROBLEM, text=text, fix=fix))
+    if number := census.status[Status.QUARANTINED]:
+        first = census.quarantined[0]
+        text = f"{count(number, 'run')} set aside, last {first}"
+        found.append(_warning("quarantined", text, f"tenure show {first}, then tenure release {first} --reason ..."))
+    return found
+
+
+def _of_kinds(census: Census, beats: list[Beat], indexed: list[str]) -> list[Finding]:
+    from tenure.views.figures import count
+
+    served = {kind for beat in beats for kind in beat.kinds}
+    return [
+        _warning(
+            "kind",
+            f"no live worker serves {kind} ({count(census.kinds[kind], 'open run')})",
+            f"tenure worker MODULE:APP --kinds {kind}",
+        )
+        for kind in sorted({*census.kinds, *indexed} - served)
+    ]
+
+
+def _of_workers(census: Census, beats: list[Beat]) -> list[Finding]:
+    from tenure.views.figures import count, duration
+
+    shown = ", ".join(
+        f"{beat.name} ({beat.busy}/{beat.slots} slots, heartbeat lag {duration(beat.lag_ms)})" for beat in beats[:20]
+    )
+    more = f" and {len(beats) - 20:,} more" if len(beats) > 20 else ""
+    found = [_ok("workers", f"{count(len(beats), 'live worker')}{': ' + shown if shown else ''}{more}")]
+    if census.ran_out and beats:
+        text = f"{count(census.ran_out, 'lease')} ran out and nobody has taken over yet"
+        found.append(_warning("leases", text, "ask again in a moment; if it stays, look at the logs of the workers"))
+    return found
+
+
+def _of_leader(leader: Run | None, beats: list[Beat], facts: Facts) -> list[Finding]:
+    from tenure.views.figures import duration
+    from tenure.views.values import left_ms
+
+    if leader is not None and (left := left_ms(leader, facts.now_ms)):
+        return [_ok("leader", f"{leader.owner}, {duration(left)} left of its lease")]
+    if not beats:
+        return []
+    return [_warning("leader", "no worker leads at this moment", "ask again in a few seconds; another takes over")]
