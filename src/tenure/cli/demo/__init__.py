@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenure.cli.exits import Exit, UsageError
-from tenure.cli.output import OutputOption, Shape, show_lines, write, write_json
+from tenure.cli.output import OutputOption, Shape, show, write, write_json
 from tenure.cli.place import DEFAULT_URL, Place, command
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _show(claims: list[Claim], chart: Chart, *, no_fence: bool) -> None:
     from tenure.views import chart_text
 
     write("\n")
-    show_lines(chart_text.draw(chart, width=100))
+    show(*chart_text.draw(chart, width=100))
     write("\n")
     for claim in claims:
         mark = "ok" if claim.ok else ("LOST" if no_fence else "NOT TRUE")
