@@ -69,12 +69,16 @@ async def test_i02_store_time_and_tokens_do_not_go_back_when_the_wall_clock_was_
         run = await held(store)
         clock.boot_ms += HOUR_MS
         latest = (await store.commit(claim("a"))).now_us
-    async with on(path, "boot-2", Hands(wall_ms=clock.wall_ms - 24 * HOUR_MS, boot_ms=1)) as store:
+    clock = Hands(wall_ms=clock.wall_ms - 24 * HOUR_MS, boot_ms=1)
+    async with on(path, "boot-2", clock) as store:
         facts = await store.facts()
         assert latest <= facts.now_us <= latest + 2_000_000
         again = await held(store, "b")
         assert again.token > run.token
         assert again.created_ms >= latest // 1000
+        # And it does not stand still until the wall has caught up, or no lease would ever end.
+        clock.boot_ms += 31_000
+        assert (await store.commit(claim("b"))).verdict is Verdict.LANDED
 
 
 async def test_store_time_follows_the_wall_over_a_reboot_and_goes_on_from_there(tmp_path: Path) -> None:

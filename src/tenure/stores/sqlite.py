@@ -37,8 +37,9 @@ BUSY_MS = 5_000
 
 _HINTS = statements("hints.sql")
 _BELLS: dict[tuple[str, str], Bell] = {}
-# A child begins without the bells of its parent, whose waiters are not there.
-os.register_at_fork(after_in_child=_BELLS.clear)
+if hasattr(os, "register_at_fork"):
+    # A child begins without the bells of its parent, whose waiters are not there.
+    os.register_at_fork(after_in_child=_BELLS.clear)
 T = TypeVar("T")
 
 
