@@ -197,6 +197,15 @@ def test_nothing_in_the_svg_stands_outside_of_it_and_no_label_covers_another(wid
             assert end <= begin
 
 
+def test_the_owner_of_a_short_last_lease_is_named_whole() -> None:
+    record = run(
+        "r", "k", Status.RUNNING, 0, 6_090, grant(1, 5, "a-long-name", 6_090), lease_until_ms=NOW_MS + 9, token=5
+    )
+    found = chart([lane(record, now_ms=NOW_MS)])
+    assert chart_text.draw(found, width=80)[2].plain.endswith(" #1 a-long-name")
+    assert ">#1 a-long-name</text>" in chart_svg.draw(found)
+
+
 def test_the_chart_as_json_names_every_bar_and_mark() -> None:
     value = chart_value(whole_chart())
     assert [one["id"] for one in value["runs"]] == ["run-1", "run-2", RUNNING.id, "run-4", "run-5", "run-6"]

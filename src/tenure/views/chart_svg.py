@@ -140,8 +140,10 @@ def _labels(frame: _Frame, lane: Lane, y: int) -> Iterator[str]:
     free = 0.0
     for bar, end in zip(bars, ends, strict=False):
         x = max(frame.x(bar.from_ms), free)
-        room = int((end - x - 6) / CHAR)
         number, name = f"#{bar.ordinal}", clean(bar.owner)
+        if bar is bars[-1]:  # it may begin before its bar rather than be cut at the edge
+            x = max(free, min(x, end - (len(number) + 1 + len(name)) * CHAR - 7))
+        room = int((end - x - 6) / CHAR)
         left = room - len(number) - 1
         label = f"{number} {name}" if len(name) <= left else f"{number} {cut(name, left)}" if left >= 4 else number
         if len(label) > room:

@@ -127,6 +127,8 @@ def _holders(lane: Lane, chart: Chart, columns: int, styles: dict[str, str]) -> 
         begin = max(column(bar.from_ms, chart, columns), end)
         number, name = f"#{bar.ordinal}", clean(bar.owner)
         text = f"{number} {name}"
+        if room == columns:  # the last one may begin before its bar rather than be cut at the edge
+            begin = max(end, min(begin, columns - len(text)))
         if begin + len(text) > room:
             left = room - begin - len(number) - 1
             text = f"{number} {cut(name, left)}" if left >= 4 else number
