@@ -73,6 +73,8 @@ class Trust:
         self._deadline_ns = self._deadline(sent_ns, left_ms)
 
     def _deadline(self, sent_ns: int, left_ms: int) -> int:
+        # Never more than one ttl: a store clock set back states more, and `repair` then cuts the lease to one ttl.
+        left_ms = min(left_ms, self.grant.ttl_ms)
         return sent_ns + (left_ms - margin_ms(self.grant.ttl_ms)) * 1_000_000
 
     @property

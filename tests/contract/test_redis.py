@@ -7,13 +7,13 @@ import pytest
 
 from conftest import StartRedis
 from tenure.clock import ManualClock
-from tenure.core.run import Run
+from tenure.core.run import Run, Why
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
 from tenure.testing.contract import StoreContract
-from tenure.testing.contract_case import nonce, signal, write
+from tenure.testing.contract_case import claim, nonce, signal, write
 from tenure.testing.generate import Tally
 from tenure.testing.servers import REDIS8
 
@@ -85,3 +85,12 @@ class TestRedisOnALogThatIsAlwaysWritten(RedisCase):
 
     def met_enough(self, tally: Tally) -> None:
         """Fewer sequences, in real time; that all is met was shown above."""
+
+    async def test_i10_a_restart_does_not_cut_short_the_grace_of_the_history_before(self, store: Store) -> None:
+        await store.raise_ttl(60_000)
+        await self.create(store)
+        await self.turn_history(store)
+        assert (await store.facts()).lossy
+        self.server.restart()
+        await self.refuses(store, claim(), Why.GRACE)
+        assert (await store.facts()).lossy

@@ -54,7 +54,9 @@ local function look()
   if row[1] ~= epoch then
     -- A second id means that a replica was promoted since the last start, perhaps more than once. Another salt under
     -- the same id is a restored store. Either may lack what was acknowledged; a restart on a full log does not.
-    local promoted = row[1] and (find(former, '[^0]') or sub(row[1], 1, #native + 1) == native .. '.')
+    -- A grace that still runs is kept: whom the former history lost may trust a grant until it ends.
+    local kept = row[3] == '1' and ms < (tonumber(row[2]) or 0) + (tonumber(meta[3]) or 0)
+    local promoted = row[1] and (kept or find(former, '[^0]') or sub(row[1], 1, #native + 1) == native .. '.')
     row = {epoch, text(ms), promoted and '1' or '0'}
     call('HSET', KEYS[2], 'epoch', row[1], 'since_ms', row[2], 'promoted', row[3])
   end
