@@ -1,0 +1,1 @@
+"""Optional integrations, one file each; each needs its own extra."""
