@@ -175,7 +175,7 @@ def test_workers_that_are_killed_and_frozen_give_the_bytes_of_one_undisturbed_pr
     dists = [*real, "broken-undecodable-1.0", "broken-contradiction-1.0"]
     done = program(
         *dists,
-        *("--workers", "3", "--chaos", "7", "--every", "0.6", "--ttl", "1", "--think", "200"),
+        *("--workers", "3", "--chaos", "7", "--every", "1", "--ttl", "1", "--think", "200"),
         *("--out", str(tmp_path / "report.json")),
     )
     assert done.returncode == 0, done.stdout + done.stderr
