@@ -66,6 +66,9 @@ async def _serve(given: argparse.Namespace) -> None:
 async def _knock(store: Store, lease: Lease, book: Book) -> None:
     """Send the write that was in hand when the worker fell asleep, as a program without a local deadline would."""
     book.write("stopped", lease.run.id, token=lease.token, reason=getattr(lease.lost, "reason", "history"))
+    run = await store.load(lease.run.id)
+    if run is None or run.token == lease.token:
+        return  # it stopped before its lease was over, and nobody has come: such a write would not be stale
     stale = build.commit(
         lease.grant, lease.run.last_seq + 1, lease.run.head, [journal.event(journal.CHECKPOINT, value="stale")], step=1
     )
