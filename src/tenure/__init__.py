@@ -81,6 +81,9 @@ if TYPE_CHECKING:
     from tenure.store import Store as Store
     from tenure.store import Where as Where
     from tenure.stores import open_store as open_store
+    from tenure.sweep import SweepEntry as SweepEntry
+    from tenure.sweep import Sweeper as Sweeper
+    from tenure.sweep import SweepReport as SweepReport
     from tenure.trust import LeaseChange as LeaseChange
     from tenure.worker import Worker as Worker
 
@@ -145,6 +148,9 @@ _HOME: dict[str, str] = {
     "StoreTooNew": "tenure.errors",
     "StoreUnavailable": "tenure.errors",
     "StoreUnsafe": "tenure.errors",
+    "SweepEntry": "tenure.sweep",
+    "SweepReport": "tenure.sweep",
+    "Sweeper": "tenure.sweep",
     "SystemMessage": "tenure.core.messages",
     "TenureError": "tenure.errors",
     "Text": "tenure.core.messages",
