@@ -65,7 +65,8 @@ class Execution:
     @property
     def overdue(self) -> bool:
         """Return whether something still runs although the store may have let somebody else in."""
-        return not self.lease.over and self.lease.trust.ends_in_ms < 0
+        lease = self.lease
+        return (lease.lost is not None or not lease.over) and lease.trust.ends_in_ms < 0
 
     @property
     def stacks(self) -> str:
@@ -117,7 +118,7 @@ class Execution:
     async def _quiet(self) -> None:
         # Who ended the lease itself chose not to wait for its threads. After a loss they run beside a successor: the
         # slot stays taken, and a supervisor ends the process.
-        if self.lease.over:
+        if self.lease.lost is None:
             return
         for call in self.calls:
             if call.threads.busy:

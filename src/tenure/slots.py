@@ -47,6 +47,7 @@ class Slots:
         self.crowded: tuple[Hint, ...] = ()
         self.limit = anyio.CancelScope()
         self.closed = False
+        self.emptied_ns = ledger.clock.boot_ns()
         self._app = app
         self._ledger = ledger
         self._reports = reports
@@ -153,6 +154,7 @@ class Slots:
         await execution.run(self._app, self._ledger, self._deps, self._reports)
         self.executions.discard(execution)
         if not self.executions:
+            self.emptied_ns = self._ledger.clock.boot_ns()
             self._quiet.set()
         self._wake()
 

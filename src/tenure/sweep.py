@@ -76,7 +76,7 @@ class _Sweep:
 
 
 class Sweeper:
-    """Recovers what is due: `recover` is an app, or what to do with a lease (`async def recover(lease)`).
+    """Recovers what is due: `recover` is an app, or what to do with a lease; without it, a sweeper only lists.
 
     Up to `concurrency` runs at a time; one whose last holder died is recovered alone, so that if it kills this process,
     it takes no other with it. Without `kinds`: those of the app, or all.
@@ -85,7 +85,7 @@ class Sweeper:
     def __init__(
         self,
         ledger: Ledger,
-        recover: App | Recover,
+        recover: App | Recover | None = None,
         /,
         *,
         kinds: Iterable[str] | None = None,
@@ -98,7 +98,7 @@ class Sweeper:
             raise NotAllowed(message)
         self._ledger = ledger
         self._app = recover if isinstance(recover, App) else None
-        self._recover = self._perform if isinstance(recover, App) else recover
+        self._recover: Recover | None = self._perform if isinstance(recover, App) else recover
         self._kinds = tuple(kinds) if kinds is not None else None
         if isinstance(recover, App):
             self._kinds = tuple(recover.served(self._kinds))
@@ -120,6 +120,9 @@ class Sweeper:
 
     async def recover_all(self, *, limit: int | None = None) -> SweepReport:
         """Claim and recover every run that is due, `limit` at most; what stands against one is told in its entry."""
+        if self._recover is None:
+            message = "this sweeper was not told how to recover a run; give it an app or a function of a lease"
+            raise NotAllowed(message)
         sweep = _Sweep()
         try:
             await self._begin(sweep)
@@ -185,7 +188,8 @@ class Sweeper:
     async def _under(self, sweep: _Sweep, lease: Lease) -> None:
         try:
             async with self._ledger.claims.under(lease) as held:
-                await self._recover(held)
+                if self._recover is not None:
+                    await self._recover(held)
         except (LeaseLost, HistoryLost) as error:
             log.warning("run %s stopped: %s", lease.run.id, error, extra={"run_id": lease.run.id})
             sweep.add(lease.run.id, error)

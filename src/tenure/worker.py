@@ -33,6 +33,7 @@ DRAIN_S = 25.0
 LOOK_AT_LEAST_S = (13.0, 15.0)
 JITTER_S = 0.1
 BEAT_TTL_MS = 60_000
+SPARE_FOR_S = 4.0
 
 
 class Worker:
@@ -138,6 +139,10 @@ class Worker:
         async with self:
             await self._ended.wait()
 
+    async def ended(self) -> None:
+        """Wait until the worker has drained."""
+        await self._ended.wait()
+
     @property
     def draining(self) -> bool:
         """Return whether the worker takes no more runs."""
@@ -215,7 +220,9 @@ class Worker:
 
     def _pause_s(self) -> float:
         pause_s = random.uniform(*LOOK_AT_LEAST_S)  # noqa: S311 - not a secret
-        if self.leader.leading or self._wanted is not None:
+        if self._wanted is not None:
+            return SPARE_FOR_S / 4
+        if self.leader.leading:
             return pause_s
         return max(0.01, min(pause_s, self.leader.ends_in_s + random.uniform(0, JITTER_S)))  # noqa: S311 - not a secret
 
@@ -256,7 +263,9 @@ class Worker:
             if lease is not None:
                 self.slots.start(lease)
                 return False
-        self._tasks_of().start_soon(self.drain)
+        now_ns = self.ledger.clock.boot_ns()
+        if now_ns - self.slots.emptied_ns > SPARE_FOR_S * 1e9:
+            self._tasks_of().start_soon(self.drain)
         return False
 
     def _spawn(self, loop: Callable[..., Awaitable[None]], *args: Any) -> None:
