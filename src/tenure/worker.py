@@ -79,7 +79,7 @@ class Worker:
         self._wanted: dict[str, int] | None = {} if spare else None
         self._bell = anyio.Event()
         self._ended = anyio.Event()
-        self._draining = False
+        self.draining = False
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._scopes: set[anyio.CancelScope] = set()
@@ -137,21 +137,16 @@ class Worker:
     async def run(self) -> None:
         """Work until drained."""
         async with self:
-            await self._ended.wait()
+            await self.ended()
 
     async def ended(self) -> None:
         """Wait until the worker has drained."""
         await self._ended.wait()
 
     @property
-    def draining(self) -> bool:
-        """Return whether the worker takes no more runs."""
-        return self._draining
-
-    @property
     def ready(self) -> bool:
         """Return whether the store answered the last look and the worker takes runs."""
-        return self.reachable and self.looks > 0 and not self._draining
+        return self.reachable and self.looks > 0 and not self.draining
 
     def wake(self) -> None:
         """Look for runs at once."""
@@ -170,8 +165,8 @@ class Worker:
         """
         until = anyio.current_time() + (self._grace if grace is None else grace)
         limit = self.slots.limit
-        if not self._draining:
-            self._draining = True
+        if not self.draining:
+            self.draining = True
             limit.deadline = until
             self._tasks_of().start_soon(self._finish)
         limit.deadline = min(limit.deadline, until)
@@ -199,7 +194,7 @@ class Worker:
     async def _look_often(self) -> None:
         await anyio.sleep(random.uniform(0, JITTER_S))  # noqa: S311 - not a secret
         pause_s = 0.25
-        while not self._draining:
+        while not self.draining:
             self._bell = anyio.Event()
             try:
                 again = await (self._look() if self._wanted is None else self._take_wanted())
