@@ -15,6 +15,8 @@ from typing import Any
 from tenure.errors import InvalidContent
 
 MAX_DEPTH = 64
+# A stored body is an object of a list of events around the values: whatever may be written can be read again.
+_READ_DEPTH = MAX_DEPTH + 3
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_COMMIT_BYTES = 8 * 1024 * 1024
 # CPython refuses to turn longer decimal strings into integers, so a longer one could be written and never read.
@@ -23,9 +25,9 @@ _INT_LIMIT = 10**MAX_INT_DIGITS
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
-def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES) -> bytes:
+def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES, depth: int = MAX_DEPTH) -> bytes:
     """Return the canonical bytes of a JSON value; InvalidContent names the JSON path of what cannot be stored."""
-    _refuse_foreign(value, "$", 1)
+    _refuse_foreign(value, "$", depth)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     try:
         data = text.encode()
@@ -40,7 +42,7 @@ def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES) -> bytes:
 
 def decode(data: bytes, /) -> Any:
     """Return the value of JSON bytes; duplicate keys, NaN, infinities and deep nesting raise InvalidContent."""
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+    if data.count(b"[") + data.count(b"{") > _READ_DEPTH:
         _refuse_depth(data)
     try:
         return json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse_constant)
@@ -54,12 +56,16 @@ def digest(data: bytes, /) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _refuse_foreign(value: Any, path: str, depth: int) -> None:
-    if depth > MAX_DEPTH + 1:
-        message = f"content is nested deeper than {MAX_DEPTH}; flatten it"
-        raise InvalidContent(message, path=path)
+def _too_deep(path: str) -> InvalidContent:
+    message = f"content is nested deeper than {MAX_DEPTH}; flatten it"
+    return InvalidContent(message, path=path)
+
+
+def _refuse_foreign(value: Any, path: str, room: int) -> None:
     if value is None or isinstance(value, str | bool):
         return
+    if room == 0 and isinstance(value, dict | list | tuple):
+        raise _too_deep(path)
     if isinstance(value, int):
         if not -_INT_LIMIT < value < _INT_LIMIT:
             message = f"an integer has more than {MAX_INT_DIGITS} digits; store it as text"
@@ -73,10 +79,10 @@ def _refuse_foreign(value: Any, path: str, depth: int) -> None:
             if not isinstance(key, str):
                 message = f"a key of type {type(key).__name__} is not text; use str keys"
                 raise InvalidContent(message, path=path)
-            _refuse_foreign(item, f"{path}.{key}", depth + 1)
+            _refuse_foreign(item, f"{path}.{key}", room - 1)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            _refuse_foreign(item, f"{path}[{index}]", depth + 1)
+            _refuse_foreign(item, f"{path}[{index}]", room - 1)
     else:
         message = f"a value of type {type(value).__name__} cannot be stored; return JSON types or annotate the type"
         raise InvalidContent(message, path=path)
@@ -112,9 +118,8 @@ def _refuse_depth(data: bytes) -> None:
         mark = match.group()
         if mark in b"[{":
             depth += 1
-            if depth > MAX_DEPTH:
-                message = f"content is nested deeper than {MAX_DEPTH}; flatten it"
-                raise InvalidContent(message, path="$")
+            if depth > _READ_DEPTH:
+                raise _too_deep("$")
         elif mark in b"]}":
             depth -= 1
 

@@ -32,7 +32,8 @@ RUN_END = "run/end"
 
 def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     """Return the canonical bytes of one event; InvalidContent if it cannot be stored."""
-    return canonical.encode({"type": type_, "scope": scope, **content}, limit=canonical.MAX_EVENT_BYTES)
+    found = {"type": type_, "scope": scope, **content}
+    return canonical.encode(found, limit=canonical.MAX_EVENT_BYTES, depth=canonical.MAX_DEPTH + 1)
 
 
 def body(events: Sequence[bytes], effects: Mapping[str, Any], /) -> bytes:
