@@ -12,8 +12,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tenure.committer import Committer
-from tenure.core import build
-from tenure.core.run import Answer, Claim, Grant, How
+from tenure.core import build, rules
+from tenure.core.run import Answer, Claim, Grant, How, Status
 from tenure.errors import LeaseHeld, LeaseLost, StoreUnavailable, TenureError
 from tenure.heartbeat import HeartbeatThread
 from tenure.holding import Holding
@@ -236,17 +236,26 @@ class Claims:
         )
 
     async def listen(self) -> None:
-        """Renew at once when somebody says that a held run was changed from outside: its holder learns it now."""
+        """Look at the held runs when somebody says that one was changed from outside: its holder learns it now."""
+        posted: dict[str, tuple[int, int | None]] = {}
         while True:
             held = [t for t in self._pulse.held() if isinstance(t, Trust) and not t.grant.run.startswith("_")]
+            posted = {t.grant.run: posted.get(t.grant.run, (0, None)) for t in held}
             topics = ["run:" + trust.grant.run for trust in held]
             if not topics:
                 await anyio.sleep(0.1)
                 continue
             try:
-                if await self._store.woken(topics, timeout=0.5):
-                    self._heart.hurry()
-                    for trust in held:
+                if not await self._store.woken(topics, timeout=0.5):
+                    continue
+                for trust in held:
+                    # A wake may be for nothing (on SQLite any write to the file is one), and a renewal is a write that
+                    # wakes others. So it is looked first, and renewed only to be told of what ended the grant.
+                    run = await self._store.load(trust.grant.run)
+                    if run is None or not rules.holds(run, trust.grant) or run.status is not Status.RUNNING:
+                        self._heart.hurry()
+                    elif posted[run.id] != (said := (run.inbox_seq, run.cancel_by_ms)):
+                        posted[run.id] = said
                         trust.tell()
             except TenureError:
                 await anyio.sleep(0.5)

@@ -1,7 +1,13 @@
 """What a worker believes of its lease: never more than the store can hold it to."""
 
+from pathlib import Path
+
+import anyio
+
+from tenure import Ledger, open_store
 from tenure.clock import ManualClock
-from tenure.core.run import Grant
+from tenure.core.run import Grant, Renew
+from tenure.testing.faults import FaultStore
 from tenure.trust import Trust, margin_ms
 
 
@@ -17,3 +23,21 @@ async def test_i05_an_answer_gives_no_more_trust_than_one_ttl() -> None:
     assert trust.remaining_ms == most_ms
     clock.advance(ms=most_ms)
     assert not trust.live
+
+
+async def test_i20_leases_on_one_file_renew_by_the_clock_and_not_by_each_others_writes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    async with (
+        FaultStore(open_store(url)) as one,
+        FaultStore(open_store(url)) as two,
+        Ledger(one, ttl=30) as ledger,
+        Ledger(two, ttl=30) as other,
+    ):
+        await ledger.submit("count", 1, id="r1")
+        await other.submit("count", 1, id="r2")
+        async with ledger.hold("r1") as lease, other.hold("r2"):
+            for number in range(10):  # writes that ring on the other's file watch
+                await lease.record(f"tool:{number}", number)
+                await anyio.sleep(0.15)
+        renewals = [change for store in (one, two) for change in store.sent if isinstance(change, Renew)]
+        assert len(renewals) <= 4
