@@ -58,6 +58,7 @@ class _Space:
     floor: int = 0
     max_ttl_ms: int = 0
     last_us: int = 0
+    offset_us: int | None = None
     beats: dict[str, tuple[Beat, int]] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     wakes: dict[str, int] = field(default_factory=dict)
@@ -104,9 +105,13 @@ class MemoryStore:
         self.url = url or "memory://"
         self.namespace = namespace
         self._clock = clock or SystemClock()
-        # Wall time is read once; after that only boot time counts, so a wall clock that is set moves no lease.
-        self._offset_us = self._clock.now_ms() * 1000 - self._clock.boot_ns() // 1000
         self._space = space if space is not None else _Space()
+        with self._space.guard:
+            if self._space.offset_us is None:
+                # Wall time is read once, by who is first; after that only boot time counts, so a wall clock that is set
+                # moves no lease.
+                self._space.offset_us = self._clock.now_ms() * 1000 - self._clock.boot_ns() // 1000
+            self._offset_us = self._space.offset_us
         self._pid = os.getpid()
         self._open = False
         self._seen: dict[str, int] = {}
@@ -122,9 +127,7 @@ class MemoryStore:
 
     def beside(self) -> MemoryStore:
         """Return another store object over the same contents."""
-        found = MemoryStore(namespace=self.namespace, clock=self._clock, space=self._space, url=self.url)
-        found._offset_us = self._offset_us
-        return found
+        return MemoryStore(namespace=self.namespace, clock=self._clock, space=self._space, url=self.url)
 
     @property
     def space(self) -> _Space:
