@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Protocol
 import pytest
 
 import tenure
+import tenure.testing.contract  # before its parts are, or their assertions would fail without a word
 from tenure.testing.servers import (
     REDIS7,
     REDIS8,

@@ -6,10 +6,13 @@ Needs pytest (extra `testing`). Each part also stands alone, for who wants to ru
 # ruff: noqa: E402 - asserts are rewritten only in what is imported after asking for it
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-PARTS = ("case", "claims", "ends", "fence", "history", "inbox", "reads", "sequences")
-pytest.register_assert_rewrite(*(f"tenure.testing.contract_{part}" for part in PARTS))
+_SUBJECTS = ("case", "claims", "ends", "fence", "history", "inbox", "reads", "sequences")
+_PARTS = {f"tenure.testing.contract_{subject}" for subject in _SUBJECTS}
+pytest.register_assert_rewrite(*(_PARTS - sys.modules.keys()))
 
 from tenure.testing.contract_case import ABILITIES, StoreCase
 from tenure.testing.contract_claims import ClaimContract
