@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agent.crash_program import DIED, run_id_of
 from tenure import Ledger, Status, open_store
-from tenure.core import build, journal
-from tenure.core.run import How, Row
+from tenure.core import build
+from tenure.core.run import How
+from tenure.testing.crash_stage import Order, Stage
+from tenure.testing.crashing import DIED, EXPECTED, Point, Side, account, points, violations
 from tenure.testing.models import CallLog
 
-PROGRAM = Path(__file__).with_name("crash_program.py")
-COMMITS = 6  # at least: three answers, two lots of results, the end
-POINTS = [
-    *(f"commit:{n}:{side}" for n in range(1, COMMITS + 1) for side in ("before", "after")),
-    *(f"model:{n}:{side}" for n in (1, 2, 3) for side in ("asked", "answered")),
-    *(f"tool:c{n}:{side}" for n in (1, 2, 3) for side in ("before", "after")),
-]
-
-
-def _program(*args: str) -> list[list[str]]:
-    shown = subprocess.run([sys.executable, str(PROGRAM), *args], check=True, capture_output=True, text=True)
-    return [line.split(maxsplit=1) for line in shown.stdout.splitlines()]
+POINTS = [point for point in points() if point.side in (Side.BEFORE, Side.AFTER)]
 
 
 async def _bury(ledger: Ledger) -> int:
@@ -44,39 +31,42 @@ async def _bury(ledger: Ledger) -> int:
 async def test_o14_o16_o17_b136_b137_b141_i14_a_death_at_any_boundary_repeats_only_what_was_in_flight(
     tmp_path: Path,
 ) -> None:
-    url, log = f"sqlite:///{tmp_path}/runs.db", CallLog(tmp_path / "calls.jsonl")
-    died = _program("crash", url, str(log.path), *POINTS)
-    assert died == [[point, str(DIED)] for point in POINTS]
-    async with open_store(url) as store, Ledger(store) as ledger:
-        assert await _bury(ledger) >= len(POINTS) - 2, "all but those that had settled when they died"
-        recovered = _program("recover", url, str(log.path))
-        assert {output for _, output in recovered} == {"{'seen': 2}"}
-        lines = log.read()
-        for point in POINTS:
-            run = await ledger.load(run_id_of(point))
-            rows = await store.tail(run.id)
-            assert (run.status, run.step) == (Status.COMPLETED, 3), point
-            assert journal.verify_run(run, rows).ok, point
-            mine = [line for line in lines if line["run"] == run.id]
-            _assert_only_what_was_in_flight_is_repeated(run.id, rows, mine)
-            assert await ledger.handle(run.id).result() == {"seen": 2}
+    order = Order(url=f"sqlite:///{tmp_path}/runs.db", namespace="default", log=str(tmp_path / "calls.jsonl"))
+    orders = {point: replace(order, run=f"r{n}", point=str(point)) for n, point in enumerate(POINTS)}
+    async with Stage() as stage, open_store(order.url) as store, Ledger(store) as ledger:
+        assert set(await stage.play(list(orders.values()))) == {DIED}
+        # All but the one that was never there, the two that nobody had claimed, and the one that had settled.
+        assert await _bury(ledger) == len(POINTS) - 4
+        assert await stage.play([order]) == [0], "a sweep recovers what was running"
+        never_held = [o for p, o in orders.items() if p.unit == "create" or (p.unit, p.side) == ("claim", Side.BEFORE)]
+        assert await stage.play([replace(o, point="") for o in never_held]) == [0] * 3
+        lines = CallLog(order.log).read()
+        for point, asked in orders.items():
+            run, rows = await ledger.load(asked.run), await store.tail(asked.run)
+            calls = account(rows, [line for line in lines if line["run"] == run.id])
+            assert violations(run, rows, await ledger.handle(run.id).result(), calls, [point]) == [], point
 
 
-def _assert_only_what_was_in_flight_is_repeated(run_id: str, rows: list[Row], lines: list[dict[str, Any]]) -> None:
-    attempt = 0
-    landed: dict[str, int] = {}
-    for event in (event for row in rows for event in journal.events_of(row)):
-        if event["type"] == "attempt/start":
-            attempt = event["attempt"]
-        elif event["type"] in ("assistant/message", "record"):
-            assert event["name"] not in landed, "one of each, for ever"
-            landed[event["name"]] = attempt
-    assert sorted(landed) == ["model:1", "model:2", "model:3", "tool:c1", "tool:c2", "tool:c3"]
-    asked = [(f"model:{line['step']}", line["attempt"]) for line in lines if line["what"] == "model/asked"]
-    made = [(f"tool:{line['call']}", line["attempt"]) for line in lines if line["what"] == "tool/made"]
-    for name, by in (*asked, *made):
-        assert by <= landed[name], f"{name} of {run_id} had landed and was done again"
-    again = [name for name, times in Counter(name for name, _ in asked).items() if times > 1]
-    assert len(again) <= 1, "at most the model call in flight is sent again"
-    assert {name for name, _ in made} == {"tool:c1", "tool:c2", "tool:c3"}, "under its own id"
-    assert max(Counter(asked + made).values()) == 1, "nothing is done twice in one attempt"
+async def test_what_is_held_against_a_recovery_is_noticed(tmp_path: Path) -> None:
+    order = Order(url=f"sqlite:///{tmp_path}/runs.db", namespace="default", log=str(tmp_path / "calls.jsonl"), run="r")
+    async with Stage() as stage, open_store(order.url) as store, Ledger(store) as ledger:
+        assert await stage.play([order]) == [0]
+        run, rows = await ledger.load("r"), await store.tail("r")
+        lines = CallLog(order.log).read()
+    died = [Point.parse("write model:2 before")]
+    assert violations(run, rows, EXPECTED, account(rows, lines), died) == []
+
+    def found(run_: object = run, rows_: object = rows, result: object = EXPECTED, lines_: object = lines) -> str:
+        return "; ".join(violations(run_, rows_, result, account(rows_, lines_), died))  # type: ignore[arg-type]
+
+    one = next(line for line in lines if line["what"] == "tool/made")
+    assert "not completed" in found(run_=replace(run, status=Status.RUNNING))
+    assert "does not verify" in found(rows_=[*rows[:-1], replace(rows[-1], body=rows[-2].body)])
+    assert "its output" in found(result={"seen": 2, "worth": 42})
+    assert "do not rise" in found(run_=replace(run, grants=(*run.grants, run.grants[0])))
+    assert "what landed" in found(rows_=rows[:-3])
+    assert "twice" in found(rows_=[*rows, rows[-2]])
+    assert "what was made" in found(lines_=[line for line in lines if line is not one])
+    assert "had landed and was made again" in found(lines_=[*lines, {**one, "attempt": 2}])
+    assert "was not in flight" in found(lines_=[*lines, {**one, "attempt": 1}])
+    assert "in one attempt" in found(lines_=[*lines, one])
