@@ -28,6 +28,8 @@ from tenure.store import Store, Where
 from tenure.stores import open_store
 
 SIDE_BY_SIDE = 8
+FROZEN_BEYOND_S = 0.25
+"""Past the lease, so that others take over; a child that is silent for much longer is killed by its supervisor."""
 OPEN = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED)
 
 
@@ -71,7 +73,7 @@ async def audit(plan: Plan, tell: Callable[[str], None], /) -> Audit:
     async with open_store(plan.url) as store, Ledger(store, ttl=plan.ttl_s) as ledger:
         fresh = not (await store.find(Where(kind=KIND), limit=1)).runs
         handles = await _submitted(plan, agent, ledger)
-        chaos = Chaos(seed=plan.chaos or 0, every_s=plan.every_s, frozen_s=plan.ttl_s * 1.25)
+        chaos = Chaos(seed=plan.chaos or 0, every_s=plan.every_s, frozen_s=plan.ttl_s + FROZEN_BEYOND_S)
         if plan.workers:
             await _by_fleet(plan, settings, store, chaos, tell)
         else:
@@ -124,7 +126,9 @@ async def _by_fleet(plan: Plan, settings: Settings, store: Store, chaos: Chaos, 
         if plan.chaos is not None:
             tasks.start_soon(chaos.rage, fleet, tell)
         while (await store.find(Where(kind=KIND, status=OPEN), limit=1)).runs:
-            fleet.tend()
+            if fleet.ended:
+                message = f"the workers have stopped; they said:\n{fleet.output[-4000:]}"
+                raise RuntimeError(message)
             await anyio.sleep(0.1)
         tasks.cancel_scope.cancel()
 

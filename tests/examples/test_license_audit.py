@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -45,15 +46,22 @@ BROKEN_ONES = {
 
 
 def program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "examples.license_audit", *arguments],
+    command = [sys.executable, "-m", "examples.license_audit", *arguments]
+    with subprocess.Popen(
+        command,
         cwd=ROOT,
         env={**os.environ, **environment},
-        check=False,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=110,
-    )
+        start_new_session=True,
+    ) as started:
+        try:
+            stdout, stderr = started.communicate(timeout=110)
+        except BaseException:
+            os.killpg(started.pid, signal.SIGKILL)  # its fleet too; children whose supervisor is gone drain
+            raise
+    return subprocess.CompletedProcess(command, started.returncode, stdout, stderr)
 
 
 def number(output: str, what: str) -> float:
