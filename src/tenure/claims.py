@@ -163,7 +163,6 @@ class Claims:
         self._tasks.start_soon(committer.work)
         lease = Lease(self._store, trust, committer)
         self._pulse.enter(trust)
-        self._heart.hurry_for(grant)
         return lease
 
     async def _again(self, change: Claim) -> tuple[Answer, int]:

@@ -27,7 +27,7 @@ from tenure.core.run import (
     Why,
 )
 from tenure.effects import Append, Effects, InboxUnread, merged
-from tenure.errors import HistoryLost, LeaseLost, NotAllowed, TenureError
+from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, TenureError
 from tenure.heartbeat import Pulse
 from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
@@ -63,8 +63,9 @@ class Committer:
         if (ending := self._ending) is not None and effects.status is not None:
             # The same end again, after its caller was cancelled: it is on its way, and its answer is this one's.
             await ending.done.wait()
-            if ending.error is None and ending.effects.status is effects.status:
+            if ending.error is None and (ending.events, ending.effects) == (events, effects):
                 return ending.seq
+            self._trust.check()
         if self._closed or self._trust.over or self._trust.ending:
             message = "the lease is being ended; nothing can be written after settle, suspend or hand_back"
             raise NotAllowed(message, run=self.run)
@@ -77,16 +78,24 @@ class Committer:
         try:
             await entry.done.wait()
         except BaseException:
-            if not entry.taken:
+            if not entry.taken and entry in self._entries:
                 self._entries.remove(entry)
-                self._not_ending()
+                self._not_ending(entry)
             raise
         if entry.error is not None:
             raise entry.error
         return entry.seq
 
-    def _not_ending(self) -> None:
-        self._ending, self._trust.ending = None, False
+    def _not_ending(self, entry: Append) -> None:
+        # Only for the append that ends the lease: another one that fails leaves that one on its way.
+        if entry is self._ending:
+            self._ending, self._trust.ending = None, False
+
+    def _failed(self, entries: list[Append], error: BaseException) -> None:
+        for entry in entries:
+            if self._trust.error is None:
+                self._not_ending(entry)
+            entry.settle(error)
 
     async def work(self) -> None:
         """Write what is appended until the lease is over; runs as a task of the ledger."""
@@ -126,23 +135,21 @@ class Committer:
         try:
             await self._write(batch)
         except InboxUnread as unread:
-            guarded = [entry for entry in batch if entry.effects.inbox_seq is not None]
-            self._not_ending()
-            for entry in guarded:
-                entry.settle(unread)
+            self._failed([entry for entry in batch if entry.effects.inbox_seq is not None], unread)
             if rest := [entry for entry in batch if entry.effects.inbox_seq is None]:
                 await self._flush(rest)
         except TenureError as error:
             if isinstance(error, LeaseLost | HistoryLost):
                 self._trust.lose(error)
                 await self._tell(error)
-            for entry in batch:
-                entry.settle(error)
-            if self._trust.error is None:
-                self._not_ending()
-        except BaseException as error:
-            for entry in batch:
-                entry.settle(error)
+            self._failed(batch, error)
+        except Exception as error:
+            self._failed(batch, error)
+            raise
+        except BaseException:
+            # The ledger is being closed. Its cancellation is not that of who waits here.
+            message = f"the ledger was closed while a write of run {self.run.id} was under way; look at the run"
+            self._failed(batch, OutcomeUnknown(message, run=self.run))
             raise
 
     async def _write(self, batch: list[Append]) -> None:
@@ -200,6 +207,9 @@ class Committer:
     async def _attempt(self, change: Commit | Reattach) -> tuple[Answer, int]:
         # The deadline is judged when the request is sent, not when it was queued.
         self._trust.check()
+        if self._trust.over:
+            message = f"the lease on run {change.run} was dropped before the store answered; look at the run"
+            raise NotAllowed(message, run=self.run)
         sent_ns = self._clock.boot_ns()
         ttl_ms = self._trust.grant.ttl_ms
         try:
@@ -212,7 +222,7 @@ class Committer:
         return answer, sent_ns
 
     async def _found_after_all(self, change: Commit) -> Answer | None:
-        # The grant is dead, so nothing of it can land any more: a read tells for good whether the last request did.
+        # What was asked last may have landed. What is not there yet may land until the store's lease ends, no later.
         with anyio.move_on_after(1.0):
             try:
                 rows = await self._store.tail(change.run, after=change.row.seq - 1, limit=1)
@@ -232,7 +242,8 @@ class Committer:
         self.run = after if after is not None else self.run
 
     def _landed(self, batch: list[Append], change: Commit) -> None:
-        self._begun = self._trust.grant
+        # A commit that was found in the store's new history was made under the grant before.
+        self._begun = change.grant
         for event in journal.events_of(change.row):
             self.state.add(event)
         if change.status is not None:
@@ -259,9 +270,10 @@ class Committer:
             except TenureError:
                 log.debug("run %s: the refused write could not be told", self.run.id)
 
-    def _ask_reattach(self) -> None:
-        self._history = True
-        self._bell.set()
+    def _ask_reattach(self, grant: Grant) -> None:
+        if grant is self._trust.grant:
+            self._history = True
+            self._bell.set()
 
     async def _reattach_alone(self) -> None:
         try:
@@ -278,9 +290,11 @@ class Committer:
         change = Reattach(
             grant=self._trust.grant, nonce=secrets.token_hex(16), seq=told[0], head=told[1], flying=flying
         )
-        answer = await self._send(change)
-        if answer.verdict is Verdict.HISTORY:
-            return await self._reattach(flying)
+        self._trust.reattaching = True
+        try:
+            answer = await self._send(change)
+        finally:
+            self._trust.reattaching = False
         if not answer.ok or answer.run is None:
             raise history_lost(answer.run, change.run) if answer.why is Why.HISTORY_LOST else lost(answer, change.run)
         self.run = answer.run

@@ -36,7 +36,7 @@ class InboxUnread(Exception):
     """The suspension was refused because the inbox holds something unread: read it, then decide again."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Append:
     """One append that waits for its commit; `taken` once it is part of one."""
 

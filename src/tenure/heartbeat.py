@@ -56,7 +56,7 @@ class Renewed(Protocol):
 
 @dataclass(slots=True)
 class Pulse:
-    """What the ledger's loop and the heartbeat tell each other; every field is written by one side only."""
+    """What the ledger's loop and the heartbeat tell each other; both note their contact with the store."""
 
     max_stall_ms: int
     seen_ns: int = 0
@@ -131,12 +131,16 @@ async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None
     now_ns = clock.boot_ns()
     pulse.contact(now_ns, ok=any(isinstance(answer, Answer) for answer in answers), ttl_ms=ttl_ms)
     pulse.lag_ms = (now_ns - sent_ns) // 1_000_000
+    told: list[Refused] = []
     for lease, grant, answer in zip(held, grants, answers, strict=True):
         if not isinstance(answer, Answer):
             lease.unanswered(answer)
         elif (line := lease.answered(grant, answer, sent_ns)) is not None:
-            with suppress(TenureError):
-                await store.tell_refused(line)
+            told.append(line)
+    # Last, and not for long: the next renewals do not wait for a hint.
+    with anyio.move_on_after(ttl_ms / 6000), suppress(TenureError):
+        for line in told:
+            await store.tell_refused(line)
 
 
 class HeartbeatThread:
@@ -149,8 +153,8 @@ class HeartbeatThread:
         self._ttl_ms = ttl_ms
         self._stop = False
         self._bell: tuple[Any, anyio.Event] | None = None
+        self._hurried = False
         self._noted_ns = 0
-        self._shortest_ms = 1 << 62
         self._thread = threading.Thread(target=self._run, name=f"tenure-heartbeat-{name}", daemon=True)
 
     def start(self) -> None:
@@ -158,14 +162,10 @@ class HeartbeatThread:
         self._thread.start()
 
     def hurry(self) -> None:
-        """Renew at once: a lease was added, or somebody said that a run was ended."""
+        """Renew at once, because somebody has ended the grant of a held run."""
+        self._hurried = True
         if (bell := self._bell) is not None:
             soon(bell[0], bell[1].set)
-
-    def hurry_for(self, grant: Grant) -> None:
-        """Look again at when to renew, because a lease shorter than the others was added."""
-        if grant.ttl_ms < self._shortest_ms:
-            self.hurry()
 
     def stop(self, timeout: float) -> None:
         """Stop and wait up to `timeout` seconds for the thread to end; blocks."""
@@ -192,22 +192,23 @@ class HeartbeatThread:
                 await anyio.sleep(min(1.0, self._ttl_ms / 10_000))
 
     async def _beats(self) -> None:
-        next_ns = 0
+        beaten_ns = 0
         while not self._stop:
             event = anyio.Event()
             self._bell = (native_loop(), event)
             held = self._pulse.held()
-            self._pulse.turned_ns = self._clock.boot_ns()
+            now_ns = self._pulse.turned_ns = self._clock.boot_ns()
             self._note_stall(held)
-            self._shortest_ms = min((lease.grant.ttl_ms for lease in held), default=1 << 62)
-            every_ms = (self._shortest_ms if held else self._ttl_ms) / 3
-            if held and self._clock.boot_ns() >= next_ns:
-                next_ns = self._clock.boot_ns() + int(every_ms * 1e6)
+            # By the shortest lease as it is now: one that was added since the last renewals may need them sooner.
+            every_ns = min((lease.grant.ttl_ms for lease in held), default=self._ttl_ms) * 1_000_000 // 3
+            if not held:
+                beaten_ns = now_ns
+            elif self._hurried or now_ns >= beaten_ns + every_ns:
+                self._hurried, beaten_ns = False, now_ns
                 await beat(self._store, self._pulse, self._clock, ttl_ms=self._ttl_ms)
-            left_s = max(0.0, (next_ns - self._clock.boot_ns()) / 1e9) if held else IDLE_TICK_S
+            left_s = max(0.0, (beaten_ns + every_ns - self._clock.boot_ns()) / 1e9)
             with anyio.move_on_after(min(left_s, IDLE_TICK_S)):
                 await event.wait()
-                next_ns = 0
 
     def _note_stall(self, held: list[Renewed]) -> None:
         # Noted while it lasts: afterwards nobody could say where the loop stood.

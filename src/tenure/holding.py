@@ -85,15 +85,19 @@ class Holding:
         failure, after_ms = None, 0
         if isinstance(error, Exception):
             failure, after_ms = f"{type(error).__name__}: {error}", rules.back_off_ms(lease.run.failures)
-        with anyio.move_on_after(min(HAND_BACK_S, lease.remaining_ms / 1000), shield=True):
+        with anyio.move_on_after(min(HAND_BACK_S, lease.remaining_ms / 1000), shield=True) as limit:
             try:
                 await lease.hand_back(after=after_ms / 1000, failure=failure)
             except TenureError as refused:
+                if lease.over:  # a settle, suspend or hand_back whose caller was cancelled has landed meanwhile
+                    return
                 log.warning("run %s was not handed back: %s", lease.run.id, refused)
                 if error is not None:
                     error.add_note(str(refused))
                 elif isinstance(refused, LeaseLost | HistoryLost):
                     lease.trust.lose(refused)
+        if limit.cancelled_caught:
+            log.warning("run %s was not handed back in time; its lease runs out by itself", lease.run.id)
 
 
 async def leave(

@@ -60,9 +60,10 @@ class Trust:
         self.grant = grant
         self.error: LeaseLost | HistoryLost | None = None
         self.ending = False
+        self.reattaching = False
         self.over = False
         self.on_lost: Callable[[], None] | None = None
-        self.on_history: Callable[[], None] | None = None
+        self.on_history: Callable[[Grant], None] | None = None
         self.on_regrant: Callable[[Grant], None] | None = None
         self._clock = clock
         self._on_change = on_change
@@ -129,16 +130,19 @@ class Trust:
 
     def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> Refused | None:
         """Take in the answer to a renewal: renewed, lost (returns what to tell) or history."""
+        # Read before the grant: the loop takes in the new grant first and drops this flag then.
+        reattaching = self.reattaching
         if grant is not self.grant or self.over:
             return None
         if answer.ok:
             self.believe(sent_ns, answer.left_ms)
-        elif self.ending:
-            # The renewal met the commit that ends the lease; that commit's own answer tells what became of it.
+        elif self.ending or reattaching:
+            # The renewal met the commit that ends the lease, or the reattachment that gives it another grant; the
+            # answer to that tells what became of the lease.
             return None
         elif answer.verdict is Verdict.HISTORY:
-            if self.on_history is not None:
-                soon(self._loop, self.on_history)
+            if (on_history := self.on_history) is not None:
+                soon(self._loop, lambda: on_history(grant))
         else:
             error = lost(answer, grant.run)
             self.lose(error)
@@ -189,4 +193,11 @@ class Trust:
                 token=self.grant.token,
                 current_token=run.token if run is not None else None,
             )
-            soon(self._loop, lambda: self._on_change(change) if self._on_change is not None else None)
+            soon(self._loop, lambda: self._pass_on(change))
+
+    def _pass_on(self, change: LeaseChange) -> None:
+        try:
+            if self._on_change is not None:
+                self._on_change(change)
+        except Exception:
+            log.exception("run %s: on_change raised; nothing else is changed by it", change.run_id)

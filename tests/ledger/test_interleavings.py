@@ -1,0 +1,115 @@
+"""What happens between two steps of a holder: cancelled callers, answers that cross, a store that falls silent."""
+
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+
+from tenure import LeaseLost, Ledger, NotAllowed, OutcomeUnknown, Status, open_store
+from tenure.clock import ManualClock
+from tenure.core.run import Answer, Change, Commit, Grant, Run, Verdict, Why
+from tenure.lease import Lease
+from tenure.testing.faults import Fault, FaultStore, Order
+from tenure.trust import Trust
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[FaultStore]:
+    async with FaultStore(open_store("memory://")) as store:
+        yield store
+
+
+def commits(change: Change) -> bool:
+    return isinstance(change, Commit)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not true():  # noqa: ASYNC110 - a fact without an event
+            await anyio.sleep(0.005)
+
+
+async def test_b081_a_cancelled_append_leaves_the_end_of_the_lease_on_its_way(store: FaultStore) -> None:
+    async with Ledger(store, ttl=5) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            store.orders.append(Order(fault=Fault.DELAY, match=commits, seconds=0.4))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lease.record, "tool:first")
+                await until(lambda: any(commits(change) for change in store.sent))
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as cut:
+                        cut.start_soon(lease.record, "tool:cut")
+                        await anyio.wait_all_tasks_blocked()
+                        tasks.start_soon(lease.settle)
+                        await anyio.wait_all_tasks_blocked()
+                        assert not lease.live
+                        scope.cancel()
+                assert not lease.live
+                with pytest.raises(NotAllowed):
+                    await lease.record("tool:late")
+        assert set(lease.state.records) == {("", "tool:first")}
+
+
+async def test_an_end_asked_again_with_other_content_is_refused(store: FaultStore) -> None:
+    async with Ledger(store, ttl=5) as ledger:
+        handle = await ledger.submit("count", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            store.orders.append(Order(fault=Fault.DELAY, match=commits, seconds=0.05))
+            with anyio.move_on_after(0.02):
+                await lease.settle(value="first")
+            with pytest.raises(NotAllowed):
+                await lease.settle(value="second")
+        assert await handle.result(timeout=1) == "first"
+
+
+async def test_a_dropped_lease_asks_the_store_no_more(store: FaultStore) -> None:
+    async with Ledger(store, ttl=2) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        lease = await ledger.claims.claim(ledger.claims.change("r1"))
+        store.orders.append(Order(fault=Fault.REQUEST_LOST, times=10_000, match=commits))
+        with anyio.move_on_after(0.1):
+            await lease.hand_back()
+        ledger.claims.drop(lease)
+        await anyio.sleep(1.1)
+        sent = len(store.sent)
+        await anyio.sleep(1.2)
+        assert len(store.sent) == sent
+
+
+async def test_a_closing_ledger_cancels_nobody_who_waits_for_a_write(store: FaultStore) -> None:
+    raised: list[BaseException] = []
+
+    async def write(lease: Lease) -> None:
+        try:
+            await lease.checkpoint({"a": 1})
+        except BaseException as error:  # noqa: BLE001 - a cancellation is what must not come
+            raised.append(error)
+
+    async with anyio.create_task_group() as tasks, Ledger(store, ttl=5) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        lease = await ledger.claims.claim(ledger.claims.change("r1"))
+        store.orders.append(Order(fault=Fault.SILENCE, match=commits))
+        tasks.start_soon(write, lease)
+        await until(lambda: any(commits(change) for change in store.sent))
+    assert [type(error) for error in raised] == [OutcomeUnknown]
+
+
+async def test_i10_a_renewal_that_meets_the_reattachment_costs_no_lease() -> None:
+    clock = ManualClock()
+    old = Grant(run="r1", token=1, nonce="a", epoch="one", ttl_ms=10_000)
+    trust = Trust(old, clock, sent_ns=0, left_ms=10_000, on_change=None)
+    after = Run(id="r1", kind="count", status=Status.RUNNING, token=2, nonce="b", epoch="two")
+    refused = Answer(verdict=Verdict.REFUSED, why=Why.LOST, now_us=1, run=after)
+    trust.reattaching = True
+    assert trust.answered(old, refused, 1) is None
+    trust.check()
+    trust.reattaching = False
+    assert trust.answered(old, refused, 1) is not None
+    with pytest.raises(LeaseLost):
+        trust.check()
