@@ -36,7 +36,9 @@ rules.holds = lambda run, grant: run.epoch == grant.epoch
 """
     code, words = _run(tmp_path, _example() + fault, "-k", "test_i01_only", "-vv")
     assert code == 1
-    assert "assert (<Verdict.LANDED: 'landed'>, None) == (<Verdict.REFUSED: 'refused'>, <Why.LOST: 'lost'>)" in words
+    assert "'landed'" in words
+    assert "'refused'" in words
+    assert "AssertionError: assert " in words
 
 
 def test_the_page_names_every_ability() -> None:
