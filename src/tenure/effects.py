@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from tenure.core import canonical
 from tenure.core.run import Due, Outcome, Request, Status
 from tenure.errors import NotAllowed
 
@@ -80,4 +81,12 @@ def due_of(until: datetime | float | None) -> Due | None:
             message = "a datetime without a time zone names no instant; pass an aware one or seconds from now"
             raise NotAllowed(message)
         return Due(ms=round(until.timestamp() * 1000), relative=False)
-    return Due(ms=round(until * 1000))
+    return Due(ms=milliseconds(until, "a time from now"))
+
+
+def milliseconds(seconds: float, what: str, /) -> int:
+    """Return seconds in milliseconds; NotAllowed for what is no number of seconds that a store can add to its time."""
+    if abs(seconds) * 1000 <= canonical.MAX_NUMBER:
+        return round(seconds * 1000)
+    message = f"{what} is a number of seconds, not {str(seconds)[:40]}; pass one that ends within some thousand years"
+    raise NotAllowed(message)

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from tenure.codec import to_json_value
 from tenure.committer import Committer
 from tenure.core import build, canonical, journal
-from tenure.core.run import Due, Grant, How, Item, Outcome, Request, Row, Run, Status
+from tenure.core.run import Grant, How, Item, Outcome, Request, Row, Run, Status
 from tenure.effects import Effects, InboxUnread, due_of
 from tenure.errors import CorruptRecord, HistoryLost, LeaseLost, NotAllowed, RunQuarantined
 from tenure.handle import pages
@@ -216,22 +216,22 @@ class Lease:
             text = f"a run settles completed, failed or cancelled, not {status.value}; use suspend or hand_back"
             raise NotAllowed(text, run=self.run)
         blobs: tuple[bytes, ...] = ()
-        outcome = Outcome(code=code, message=message[:1024])
+        code, message = canonical.plain(code, 200), canonical.plain(message, 1024)
+        outcome = Outcome(code=code, message=message)
         if status is Status.COMPLETED:
             data = canonical.encode(to_json_value(value))
             blobs = (data,)
             outcome = Outcome(result=canonical.digest(data))
-        end = journal.event(
-            journal.RUN_END, status=status.value, code=code, message=message[:1024], result=outcome.result
-        )
+        end = journal.event(journal.RUN_END, status=status.value, code=code, message=message, result=outcome.result)
         await self.commit([end], status=status, outcome=outcome, blobs=blobs)
         await self._ended("run:" + self.run.id)
 
     async def hand_back(self, *, after: float = 0, failure: str | None = None) -> None:
         """Put the run back into the queue, due in `after` seconds; `failure` counts one and leaves it as evidence."""
-        events = [] if failure is None else [journal.event("attempt/failed", message=failure[:1024])]
+        said = canonical.plain(failure or "", 1024)
+        events = [] if failure is None else [journal.event(journal.ATTEMPT_FAILED, message=said)]
         failures = None if failure is None else self.run.failures + 1
-        await self.commit(events, status=Status.QUEUED, due=Due(ms=round(after * 1000)), failures=failures)
+        await self.commit(events, status=Status.QUEUED, due=due_of(after), failures=failures)
         await self._ended("due", "run:" + self.run.id)
 
     async def quarantine(self, reason: str) -> None:

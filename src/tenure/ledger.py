@@ -17,9 +17,9 @@ from anyio.abc import TaskGroup
 
 from tenure.claims import Claims
 from tenure.clock import Clock, SystemClock
-from tenure.core import build, ids, journal
+from tenure.core import build, canonical, ids, journal
 from tenure.core.run import NOW, Ask, Change, How, Run, Status
-from tenure.effects import due_of
+from tenure.effects import due_of, milliseconds
 from tenure.errors import NotAllowed, RunNotFound, TenureError
 from tenure.handle import Handle, KindLike
 from tenure.heartbeat import HeartbeatThread, Pulse
@@ -70,7 +70,7 @@ class Ledger:
         self.store = store
         self.ttl_ms = round(ttl * 1000)
         self.clock = clock or SystemClock()
-        self.code_version = code_version
+        self.code_version = ids.label(code_version, "code version") if code_version else ""
         self.pulse = Pulse(max_stall_ms=stall_ms)
         self._on_change = on_change
         self._tasks: TaskGroup | None = None
@@ -194,9 +194,9 @@ class Ledger:
         RunClosed, RunQuarantined say why not. Leaving it without `settle` hands the run back, by an exception with
         one failure more; a lost lease cancels the block and is raised as LeaseLost.
         """
-        ttl_ms = self.ttl_ms if ttl is None else round(ttl * 1000)
+        ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
         if not MIN_TTL_S * 1000 <= ttl_ms <= MAX_TTL_S * 1000:
-            message = f"a lease lasts {MIN_TTL_S:.0f} s to 1 h, not {ttl} s"
+            message = f"a lease lasts {MIN_TTL_S:.0f} s to 1 h, not {ttl} s; choose one above the store's round trip"
             raise NotAllowed(message)
         return Holding(self.claims, ids.run_id(run_id), wait=wait, ttl_ms=ttl_ms)
 
@@ -223,11 +223,10 @@ class Ledger:
         """Cancel a run and its children at once, or ask it to end within `grace` seconds; RunClosed if it ended."""
         run_id = ids.run_id(run_id)
         if grace is not None:
+            grace_ms = milliseconds(grace, "grace")
             item = f"cancel:{secrets.token_hex(8)}"
-            value = {"reason": reason, "by": by or ""}
-            post = build.post(
-                run=run_id, item=item, name="cancel", ask=Ask.CANCEL, value=value, grace_ms=round(grace * 1000)
-            )
+            value = {"reason": canonical.plain(reason, 200), "by": canonical.plain(by or "", 200)}
+            post = build.post(run=run_id, item=item, name="cancel", ask=Ask.CANCEL, value=value, grace_ms=grace_ms)
             run = await self.ask(post)
         else:
             run = await self.ask(build.end(run=run_id, how=How.CANCEL, reason=reason, by=by or ""))
@@ -288,5 +287,5 @@ class Ledger:
         if not answer.ok:
             raise error_of(answer, change.run)
         if answer.run is None:
-            raise RunNotFound(f"run {change.run} is gone", run_id=change.run)
+            raise RunNotFound(f"run {change.run} is gone; it was deleted, submit it anew", run_id=change.run)
         return answer.run

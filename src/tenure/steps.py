@@ -164,7 +164,7 @@ class Steps:
         except Exception as error:
             if isinstance(error, (*NEVER_RECORDED, NotAllowed)):
                 raise
-            type_name, detail = type(error).__name__, str(error)[:DETAIL]
+            type_name, detail = type(error).__name__, canonical.plain(str(error), DETAIL)
             await lease.record(call.name, error={"type": type_name, "message": detail}, guard=call.guard, step=1)
             raise self._failed(call.key, type_name, detail) from error
         data = canonical.encode(to_json_value(value, call.type_), limit=canonical.MAX_EVENT_BYTES)

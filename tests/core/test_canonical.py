@@ -1,11 +1,14 @@
 """Content: whatever may be written can be read again, and what cannot is refused before any write."""
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenure import InvalidContent, Ledger, open_store
-from tenure.core import canonical
+from tenure import InvalidContent, InvalidId, Ledger, NotAllowed, Status, open_store
+from tenure.core import build, canonical
+from tenure.core.run import Ask
 
 
 def nested(depth: int, *, kind: type = list) -> Any:
@@ -50,3 +53,59 @@ async def test_i26_deeper_content_is_refused_before_anything_is_written(kind: ty
 def test_i26_a_hostile_depth_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(InvalidContent, match="flatten it"):
         canonical.decode(b"[" * 100_000)
+
+
+NO_TEXT = "no file 'b\udcff'"
+
+
+@pytest.mark.parametrize("scheme", ["memory", "sqlite"])
+async def test_i26_what_an_exception_or_a_person_says_is_stored_whatever_its_characters(
+    scheme: str, tmp_path: Path
+) -> None:
+    url = "memory://" if scheme == "memory" else f"sqlite:///{tmp_path}/t.db"
+    async with open_store(url) as store, Ledger(store, ttl=5) as ledger:
+        await ledger.submit("files", 1, id="r1")
+        with pytest.raises(OSError, match="no file") as raised:
+            async with ledger.hold("r1"):
+                raise OSError(NO_TEXT)
+        assert not hasattr(raised.value, "__notes__")
+        run = await ledger.load("r1")
+        assert (run.status, run.failures) == (Status.QUEUED, 1)
+        async with ledger.hold("r1") as lease:
+            await lease.settle("failed", code="FILES", message=NO_TEXT)
+        await ledger.submit("files", 1, id="r2")
+        run = await ledger.cancel("r2", reason=NO_TEXT, by=NO_TEXT)
+        assert run.outcome is not None
+        assert run.outcome.message == "no file 'b\\udcff'"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"priority": 10**16},
+        {"priority": 1.5},
+        {"priority": True},
+        {"at": math.inf},
+        {"at": math.nan},
+        {"at": 1e300},
+    ],
+    ids=str,
+)
+async def test_i26_a_number_that_not_every_store_keeps_is_refused_before_any_write(given: dict[str, Any]) -> None:
+    async with open_store("memory://") as store, Ledger(store, ttl=5) as ledger:
+        with pytest.raises(NotAllowed, match="pass"):
+            await ledger.submit("count", 1, id="r1", **given)
+        assert await store.load("r1") is None
+        await ledger.submit("count", 1, id="r1")
+        for grace in (math.inf, math.nan, 1e300):
+            with pytest.raises(NotAllowed, match="pass"):
+                await ledger.cancel("r1", grace=grace)
+        with pytest.raises(NotAllowed, match="pass"):
+            ledger.hold("r1", ttl=math.nan)
+
+
+async def test_i26_the_name_of_a_posted_item_stands_on_one_line() -> None:
+    with pytest.raises(InvalidId, match="line break"):
+        build.post(run="r1", item="i1", name="go\nconsumed", ask=Ask.SIGNAL)
+    with pytest.raises(InvalidId, match="line break"):
+        build.post(run="r1", item="\udcff", name="go", ask=Ask.SIGNAL)

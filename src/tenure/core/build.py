@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenure.core import canonical, journal
+from tenure.core import canonical, ids, journal
 from tenure.core.run import NOW, Ask, Commit, Create, Due, End, Grant, How, Outcome, Post, Request, Status
 from tenure.errors import NotAllowed
 
@@ -27,6 +27,7 @@ def create(
     `parent` is the run that submitted it and takes it along when it is cancelled; `origin` is the run that it retries.
     """
     named = parent or origin
+    canonical.whole(priority, "priority")
     start = journal.event(journal.RUN_START, kind=kind, input=value, code_version=code_version, parent=named)
     return Create(
         run=run,
@@ -34,7 +35,7 @@ def create(
         input_digest=canonical.digest(canonical.encode(value)),
         row=journal.row(run, 1, "", journal.body([start], {}), None),
         code_version=code_version,
-        due=due,
+        due=_bounded(due),
         priority=priority,
         tags=dict(tags or {}),
         parent=parent,
@@ -96,10 +97,16 @@ def commit(
         requests=requests,
         wants=None if wants is None else tuple(wants),
         tags=tags,
-        due=due,
+        due=_bounded(due),
         outcome=outcome,
         blobs=named,
     )
+
+
+def _bounded(due: Due | None) -> Due | None:
+    if due is not None:
+        canonical.whole(due.ms, "a time in milliseconds")
+    return due
 
 
 def post(
@@ -113,6 +120,10 @@ def post(
     grace_ms: int | None = None,
 ) -> Post:
     """Return the change that puts an item into a run's inbox; its key is the item id with the digest of all it says."""
+    ids.line(item, "item id")
+    ids.line(name, "name")
+    if grace_ms is not None:
+        canonical.whole(grace_ms, "a time in milliseconds")
     body = canonical.encode(value, limit=canonical.MAX_EVENT_BYTES)
     said = canonical.encode([ask.value, name, request, grace_ms]) + b"\n" + body
     return Post(
@@ -129,4 +140,6 @@ def post(
 
 def end(*, run: str, how: How, token: int = 0, nonce: str = "", reason: str = "", by: str = "") -> End:
     """Return the change that ends a run's grant from outside; its evidence is cut to what a record should carry."""
-    return End(run=run, how=how, token=token, nonce=nonce, reason=reason[:200], by=by[:200])
+    return End(
+        run=run, how=how, token=token, nonce=nonce, reason=canonical.plain(reason, 200), by=canonical.plain(by, 200)
+    )

@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any
 
-from tenure.errors import InvalidContent
+from tenure.errors import InvalidContent, NotAllowed
 
 MAX_DEPTH = 64
 # A stored body is an object of a list of events around the values: whatever may be written can be read again.
@@ -21,6 +21,8 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_COMMIT_BYTES = 8 * 1024 * 1024
 # CPython refuses to turn longer decimal strings into integers, so a longer one could be written and never read.
 MAX_INT_DIGITS = 4000
+MAX_NUMBER = 10**15
+"""The largest number to be given for a record: with store time added it is still one that a double keeps whole."""
 _INT_LIMIT = 10**MAX_INT_DIGITS
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
@@ -49,6 +51,19 @@ def decode(data: bytes, /) -> Any:
     except (ValueError, RecursionError) as error:
         message = f"not JSON text ({type(error).__name__}); pass valid UTF-8 JSON"
         raise InvalidContent(message, path="$") from None
+
+
+def plain(text: str, limit: int, /) -> str:
+    """Return text for people (a reason, what an exception says) so that it can be stored: cut, no lone surrogates."""
+    return text[:limit].encode(errors="backslashreplace").decode()
+
+
+def whole(value: int, what: str, /) -> int:
+    """Return a number of a record; NotAllowed for one that not every store keeps to the last digit."""
+    if type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER:
+        return value
+    message = f"{what} is a whole number of at most {MAX_NUMBER}, not {str(value)[:40]}; pass such a number"
+    raise NotAllowed(message)
 
 
 def digest(data: bytes, /) -> str:

@@ -20,6 +20,7 @@ Event = Mapping[str, Any]
 
 RUN_START = "run/start"
 ATTEMPT_START = "attempt/start"
+ATTEMPT_FAILED = "attempt/failed"
 CHECKPOINT = "checkpoint"
 RECORD = "record"
 CALL_STARTED = "call/started"
