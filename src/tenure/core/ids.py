@@ -11,7 +11,7 @@ _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
 _LABEL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}\Z")
-_LINE = re.compile(r"[^\n\ud800-\udfff]{1,1000}\Z")
+_LINE = re.compile(r"[^\n\ud800-\udfff]{0,1000}\Z")
 
 
 def run_id(value: object, /) -> str:
@@ -52,10 +52,10 @@ def label(value: object, what: str, /) -> str:
 
 
 def line(value: object, what: str, /) -> str:
-    """Return a name of the inbox, which stands in one line of what is stored: 1 to 1000 characters, no line break."""
+    """Return a name of the inbox, which is stored in one line: at most 1000 characters, no line break."""
     if isinstance(value, str) and _LINE.match(value):
         return value
-    message = f"{what} {_shown(value)} must be 1 to 1000 characters without a line break; choose another"
+    message = f"{what} {_shown(value)} must be at most 1000 characters without a line break; choose another"
     raise InvalidId(message)
 
 
