@@ -21,6 +21,7 @@ from tenure.core.run import (
     Facts,
     Found,
     Grant,
+    How,
     Reattach,
     Run,
     Verdict,
@@ -115,6 +116,25 @@ class Committer:
             for entry in self._entries:
                 entry.settle(error)
             self._entries.clear()
+
+    async def set_aside(self, reason: str) -> None:
+        """End the lease by quarantining the run; LeaseLost if this grant is no longer the record's."""
+        grant, ending = self._trust.grant, self._trust.ending
+        end = build.end(run=grant.run, how=How.QUARANTINE, token=grant.token, nonce=grant.nonce, reason=reason)
+        self._trust.ending = True
+        try:
+            answer = await resend(self._clock, self._store.commit, end, within_s=self._trust.remaining_ms / 1000)
+        except BaseException:
+            self._trust.ending = ending
+            raise
+        if not answer.ok:
+            error = lost(answer, grant.run)
+            self._trust.lose(error)
+            raise error
+        self._trust.over = True
+        self._pulse.leave(self._trust)
+        self.run = answer.run or self.run
+        self.close()
 
     def close(self) -> None:
         """End the task; what was not taken is failed."""

@@ -52,7 +52,7 @@ class Holding:
         try:
             await lease.read_back()
         except BaseException:
-            if lease.over:
+            if lease.over or lease.lost is not None:
                 self._claims.drop(lease)
             else:
                 with anyio.move_on_after(HAND_BACK_S, shield=True):

@@ -17,8 +17,8 @@ from anyio.abc import TaskGroup
 
 from tenure.codec import to_json_value
 from tenure.committer import Committer
-from tenure.core import build, canonical, journal
-from tenure.core.run import Grant, How, Item, Outcome, Request, Row, Run, Status
+from tenure.core import canonical, journal
+from tenure.core.run import Grant, Item, Outcome, Request, Run, Status
 from tenure.effects import Effects, InboxUnread, due_of
 from tenure.errors import CorruptRecord, HistoryLost, LeaseLost, NotAllowed, RunQuarantined
 from tenure.handle import pages
@@ -28,6 +28,7 @@ from tenure.trust import Trust
 log = logging.getLogger("tenure.lease")
 
 _HINT_BYTES = 1000
+_PAGE = 50
 
 
 class Lease:
@@ -108,7 +109,7 @@ class Lease:
     async def commit(self, events: Sequence[bytes], /, **effects: Any) -> int:
         """Return the seq of the commit that carries the events and effects; what is asked meanwhile shares a commit.
 
-        `events` are canonical bytes (`journal.event`); `effects` are the fields of `committer.Effects`. Everything else
+        `events` are canonical bytes (`journal.event`); `effects` are the fields of `effects.Effects`. Everything else
         that a lease writes goes through here.
         """
         return await self._committer.append(list(events), Effects(**effects))
@@ -182,6 +183,9 @@ class Lease:
         """
         asked = dict(requests or {})
         wants = (*asked, *signals)
+        if until is None and not wants:
+            message = "a run that waits for nothing is never woken; name a time, a request or a signal"
+            raise NotAllowed(message, run=self.run)
         opened = {request_id: r for request_id, r in asked.items() if self.run.requests.get(request_id) != r}
         events = [
             journal.event(journal.REQUEST_OPENED, request=name, digest=r.digest, expires_ms=r.expires_ms)
@@ -236,29 +240,28 @@ class Lease:
 
     async def quarantine(self, reason: str) -> None:
         """Set the run aside because its data cannot be trusted, with the reason as evidence; ends the lease."""
-        self.trust.ending = True
-        grant = self.trust.grant
-        end = build.end(run=grant.run, how=How.QUARANTINE, token=grant.token, nonce=grant.nonce, reason=reason)
-        answer = await self._store.commit(end)
-        self.trust.over = True
-        self._committer.close()
-        if answer.run is not None:
-            self._committer.run = answer.run
+        await self._committer.set_aside(reason)
 
     async def read_back(self) -> None:
-        """Fold the journal; one that does not fit its digests quarantines the run and raises RunQuarantined."""
-        rows: list[Row] = []
-        while page := await self._store.tail(self.run.id, after=len(rows), limit=200):
-            rows.extend(page)
-        found = journal.verify_run(self.run, rows)
-        if not found.ok:
+        """Fold the journal in pages; one that does not fit its digests quarantines the run, raising RunQuarantined."""
+        verifier, last = journal.Verifier(self.run.id), 0
+        try:
+            while page := await self._store.tail(self.run.id, after=last, limit=_PAGE):
+                last = max(last + len(page), page[-1].seq)
+                for row in page:
+                    for event in verifier.add(row):
+                        self.state.add(event)
+        except CorruptRecord as error:
+            what = error.message
+        else:
+            found = verifier.end(self.run)
+            if found.ok:
+                return
             what = ", ".join(f"{f.code} at commit {f.seq}" for f in found.findings[:3])
-            await self.quarantine(f"corrupt journal: {what}")
-            message = (
-                f"the journal of run {self.run.id} does not verify ({what}); it is set aside, restore it or cancel it"
-            )
-            raise RunQuarantined(message, run=self.run) from CorruptRecord(message)
-        journal.fold(rows, self.state)
+        # If somebody else has written meanwhile, this is refused, and says so.
+        await self.quarantine(f"corrupt journal: {what}")
+        message = f"the journal of run {self.run.id} does not verify ({what}); it is set aside, restore it or cancel it"
+        raise RunQuarantined(message, run=self.run) from CorruptRecord(message)
 
     async def _ended(self, *topics: str) -> None:
         self._committer.close()
@@ -278,7 +281,7 @@ class Lease:
         """Name the scope that a loss cancels; one that was lost before is cancelled at once."""
         self._scope = scope
         self.tasks = tasks
-        if isinstance(self.trust.error, Exception):
+        if self.trust.error is not None:
             scope.cancel()
 
 

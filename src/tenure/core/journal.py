@@ -152,25 +152,46 @@ class Verification:
         return not self.findings
 
 
-def verify_run(run: Run, rows: Iterable[Row], /) -> Verification:
-    """Check a whole journal against its record: edits, drops, swaps, insertions and a cut tail each show."""
-    findings: list[Finding] = []
-    prev, seq, token, commits, events = "", 0, 0, 0, 0
-    for found in rows:
-        commits += 1
-        seq += 1
-        if found.seq != seq:
-            findings.append(Finding(code="SEQUENCE", seq=found.seq))
-            seq = found.seq
-        if found.digest != chain(run.id, found.seq, found.token, found.grant, prev, found.body):
-            findings.append(Finding(code="DIGEST", seq=found.seq))
-        if found.token < token:
-            findings.append(Finding(code="TOKEN_ORDER", seq=found.seq))
+class Verifier:
+    """Checks one journal against its record row by row: edits, drops, swaps, insertions and a cut tail each show."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._findings: list[Finding] = []
+        self._prev, self._seq, self._token = "", 0, 0
+        self._commits, self._events = 0, 0
+
+    def add(self, found: Row, /) -> list[dict[str, Any]]:
+        """Take in the next row and return its events; none if it cannot be read."""
+        self._commits += 1
+        if found.seq != self._seq + 1:
+            self._find("SEQUENCE", found.seq)
+        if found.digest != chain(self._run_id, found.seq, found.token, found.grant, self._prev, found.body):
+            self._find("DIGEST", found.seq)
+        if found.token < self._token:
+            self._find("TOKEN_ORDER", found.seq)
+        self._prev, self._seq, self._token = found.digest, found.seq, found.token
         try:
-            events += len(events_of(found))
+            events = events_of(found)
         except CorruptRecord:
-            findings.append(Finding(code="CONTENT", seq=found.seq))
-        prev, token = found.digest, found.token
-    if (seq, prev) != (run.last_seq, run.head):
-        findings.append(Finding(code="HEAD", seq=run.last_seq))
-    return Verification(run=run.id, commits=commits, events=events, findings=tuple(findings))
+            self._find("CONTENT", found.seq)
+            return []
+        self._events += len(events)
+        return events
+
+    def end(self, run: Run, /) -> Verification:
+        """Return what was found, now that the record tells where the journal ends."""
+        if (self._seq, self._prev) != (run.last_seq, run.head):
+            self._find("HEAD", run.last_seq)
+        return Verification(run=run.id, commits=self._commits, events=self._events, findings=tuple(self._findings))
+
+    def _find(self, code: str, seq: int) -> None:
+        self._findings.append(Finding(code=code, seq=seq))
+
+
+def verify_run(run: Run, rows: Iterable[Row], /) -> Verification:
+    """Check a whole journal against its record."""
+    verifier = Verifier(run.id)
+    for found in rows:
+        verifier.add(found)
+    return verifier.end(run)
