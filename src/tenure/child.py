@@ -62,6 +62,10 @@ class Pipe:
         """Tell that a run is due which needs an empty process."""
         self.tell("crowded", run=run_id, token=token)
 
+    def drained(self) -> None:
+        """Tell that this process ends because it was told to, and that what it could not stop ends with it."""
+        self.tell("drained")
+
     def fatal(self, code: str, message: str, /) -> None:
         """Tell why this process could not begin, and that another would not either."""
         self.tell("fatal", code=code, message=message[: LINE_BYTES // 6])
@@ -109,6 +113,7 @@ async def work(app: App, store: Store, orders: Mapping[str, Any], in_fd: int, pi
         await worker.ended()
         ended.set()
         tasks.cancel_scope.cancel()
+    pipe.drained()
 
 
 async def _take_orders(worker: Worker, fd: int) -> None:

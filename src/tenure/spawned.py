@@ -38,6 +38,8 @@ class Spawned:
     begun: bool = False
     ready: bool = False
     silent: bool = False
+    drained: bool = False
+    gone: bool = False
     silent_s: float = 0.0
     loop_ms: int = 0
     heartbeat_ms: int = 0
@@ -45,11 +47,15 @@ class Spawned:
 
     def order(self, what: str, **said: Any) -> None:
         """Give an order; one to a child that is gone, or that does not read, is lost."""
+        if self.gone:
+            return
         with suppress(OSError):
             os.write(self.orders_fd, json.dumps({"t": what, **said}).encode() + b"\n")
 
     def kill(self, why: str) -> None:
-        """Kill the child, by its supervisor's own decision."""
+        """Kill the child, by its supervisor's own decision; nothing if it is gone."""
+        if self.gone:
+            return
         self.killed = self.killed or why
         log.error("child %s (pid %d) is killed: %s", self.name, self.process.pid, why)
         with suppress(ProcessLookupError):
@@ -81,6 +87,8 @@ class Spawned:
             case "state":
                 self.begun = True
                 self.ready, self.loop_ms, self.heartbeat_ms = line["ready"], line["loop_ms"], line["heartbeat_ms"]
+            case "drained":
+                self.drained = True
             case "fatal":
                 self.fatal = (line["code"], line["message"])
             case _:
@@ -97,6 +105,8 @@ class Spawned:
             os.killpg(self.process.pid, signal.SIGKILL)
         on_lines()
         code = self.process.wait()
+        # From here on the numbers of the process and of its pipes may be given out anew.
+        self.gone = True
         for fd in (self.pidfd, self.orders_fd, self.lines_fd):
             os.close(fd)
         if code < 0:

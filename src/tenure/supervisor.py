@@ -122,15 +122,16 @@ class Supervisor:
 
     async def _until_dead(self, child: Spawned) -> bool:
         how = await child.died(lambda: self._take_in(child))
-        orderly = how == "exit status 0" and not child.killed
+        # Not the exit status: a run that ends its process with 0 has taken it with it all the same.
+        orderly = child.drained and not child.killed
         log.log(logging.INFO if orderly else logging.ERROR, "child %s ended: %s", child.name, how)
         if child.fatal is not None and not self._began:
             self._give_up(child.fatal)
         # By the child's own word an orderly one holds nothing; what it could not stop went on until just now.
         ends = child.ends(how, orderly=orderly or (self.draining and bool(child.killed)))
+        self.children.discard(child)
         if ends:
             await self._end(child, ends)
-        self.children.discard(child)
         return child.begun
 
     def _give_up(self, fatal: tuple[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,8 @@ async def hold(run: ActiveRun[str], input: str) -> str:
 async def dies(run: ActiveRun[str], input: str) -> None:
     """Takes its process with it, in one of several ways."""
     note(f"call {run.id}")
-    if input == "exit":
-        os._exit(137)
+    if input.startswith("exit"):
+        os._exit(int(input.removeprefix("exit") or 137))
     os.kill(os.getpid(), getattr(signal, input))
     await anyio.sleep(10)
 
@@ -104,3 +105,23 @@ async def spawns(run: ActiveRun[None], _: None) -> None:
     left = subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220
     note(f"left {left.pid}")
     os._exit(3)
+
+
+@app.kind("quits")
+async def quits(run: ActiveRun[str], input: str) -> None:
+    """Calls sys.exit: itself, in a step, in a step of a task of its own, or in a thread."""
+    note(f"call {run.id}")
+
+    async def leave() -> None:
+        sys.exit(0)
+
+    match input:
+        case "handler":
+            await leave()
+        case "step":
+            await run.step("leave", leave)
+        case "thread":
+            await run.step("leave", sys.exit, 0)
+        case _:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run.step, "leave", leave)

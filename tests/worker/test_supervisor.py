@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tenure import Ledger, Run, RunQuarantined, Status, open_store
+from tenure import Ledger, Run, RunFailed, RunQuarantined, Status, open_store
 from worker.fleet import Fleet, alive, asked, children, free_port, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -91,6 +91,37 @@ async def test_b060_a_run_that_kills_every_worker_is_set_aside_after_three_death
         for n in range(6):
             assert await seen.ledger.handle(f"r{n}").result(timeout=30) == f"r{n}"
             assert (await seen.load(f"r{n}")).attempt <= 2
+
+
+async def test_i22_a_process_that_ends_well_but_not_on_order_has_died_under_its_runs(workers_on_file: Fleet) -> None:
+    workers_on_file.worker("--processes", "1")
+    async with opened(workers_on_file) as seen:
+        await seen.submit("dies", "exit0", "poison")
+        with pytest.raises(RunQuarantined), anyio.fail_after(30):
+            await seen.ledger.handle("poison").result()
+        run = await seen.load("poison")
+        assert [line.ended for line in run.grants] == ["forfeit"] * 3
+        assert len(workers_on_file.notes("call poison")) == 3
+
+
+async def test_a_handler_that_calls_sys_exit_fails_its_own_run_and_ends_no_process(workers_on_file: Fleet) -> None:
+    supervisor = workers_on_file.worker("--processes", "1")
+    wait_until(lambda: len(children(supervisor.pid)) == 1)
+    pids = children(supervisor.pid)
+    async with opened(workers_on_file) as seen:
+        for way in ("handler", "step", "thread", "task"):
+            await seen.submit("quits", way, way)
+            with pytest.raises(RunFailed) as failed, anyio.fail_after(20):
+                await seen.ledger.handle(way).result()
+            assert failed.value.failure == "HANDLER_FAILED"
+            assert way == "task" or failed.value.detail == "Exited: sys.exit(0) was called"
+            # It says nothing about the step, so nothing is recorded.
+            assert [e["type"] async for _, e in seen.ledger.handle(way).events()] == [
+                "run/start",
+                "attempt/start",
+                "run/end",
+            ]
+    assert children(supervisor.pid) == pids
 
 
 async def test_i22_runs_that_shared_a_death_go_on_in_processes_of_their_own_and_a_spare_one_is_started_for_them(
