@@ -18,6 +18,7 @@ import anyio.to_thread
 from tenure.codec import adapter
 from tenure.errors import NotAllowed
 from tenure.heartbeat import native_loop, soon
+from tenure.retry import Exited
 
 
 class Threads:
@@ -74,12 +75,16 @@ class Threads:
 async def invoke(fn: Callable[..., Any], args: tuple[Any, ...], threads: Threads, /) -> Any:
     """Return what `fn` returns: awaited if it is a coroutine function, else called in a worker thread.
 
-    A plain function that returns an awaitable (a lambda around a coroutine) is awaited on the loop.
+    A plain function that returns an awaitable (a lambda around a coroutine) is awaited on the loop. Exited if it calls
+    sys.exit, which ends that call and not the process.
     """
-    if is_async(fn):
-        return await fn(*args)
-    found = await threads.call(functools.partial(fn, *args))
-    return await found if inspect.isawaitable(found) else found
+    try:
+        if is_async(fn):
+            return await fn(*args)
+        found = await threads.call(functools.partial(fn, *args))
+        return await found if inspect.isawaitable(found) else found
+    except SystemExit as error:
+        raise Exited(error.code) from error
 
 
 def is_async(fn: Callable[..., Any], /) -> bool:

@@ -31,9 +31,17 @@ class TryLater(Exception):
         self.after = after
 
 
+class Exited(Exception):
+    """A function of the user called sys.exit. In a task that would end the loop, and every run of the process."""
+
+    def __init__(self, status: object) -> None:
+        super().__init__(f"sys.exit({status!r:.80}) was called")
+
+
 NEVER_RECORDED = (
     CancelRequested,
     Draining,
+    Exited,
     HistoryLost,
     LeaseLost,
     OutcomeUnknown,
