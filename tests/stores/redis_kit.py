@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Self, cast
+from urllib.parse import urlsplit
+
+import redis
 
 from tenure.clock import ManualClock
 from tenure.core import build, journal
@@ -221,3 +226,71 @@ def again(rng: random.Random, made: list[Change]) -> Iterator[Change]:
     """Now and then one of the last changes, asked a second time."""
     if made and rng.random() < 0.15:
         yield rng.choice(made[-8:])
+
+
+class Proxy:
+    """Stands between a store and a server, and loses what it is told to lose."""
+
+    def __init__(self, url: str) -> None:
+        self.lead_to(url)
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.lose_replies = False
+        """Requests reach the server, their replies do not come back, and the connection is closed."""
+        self.refuse = False
+        """New connections are closed at once."""
+        self.connections = 0
+
+    def lead_to(self, url: str) -> None:
+        """Connect to this server from now on."""
+        parts = urlsplit(url)
+        self._to = (parts.hostname or "127.0.0.1", parts.port or 6379)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._server.close()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+    async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self.refuse:
+            writer.close()
+            return
+        far_reader, far_writer = await asyncio.open_connection(*self._to)
+        self._writers += [writer, far_writer]
+        self._tasks += [
+            asyncio.create_task(self._pump(reader, far_writer, writer, back=False)),
+            asyncio.create_task(self._pump(far_reader, writer, far_writer, back=True)),
+        ]
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, other: asyncio.StreamWriter, *, back: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                if back and self.lose_replies:
+                    break
+                writer.write(data)
+                await writer.drain()
+        for end in (writer, other):
+            end.close()
+
+
+def key_contents(url: str, namespace: str) -> dict[str, bytes | None]:
+    """Every key of a namespace, as the server would dump it, but for the history row and what only waits to expire."""
+    with redis.Redis.from_url(url) as client:
+        names = [name.decode() for name in client.scan_iter(match=f"tenure:{{{namespace}:0}}:*")]
+        lasting = [name for name in sorted(names) if not name.endswith(":history") and ":stage:" not in name]
+        return {name: client.dump(name) for name in lasting}

@@ -81,6 +81,14 @@ def refuse_unsafe(server: Server, where: Address, allow: tuple[str, ...], /) -> 
         raise StoreUnsafe(message)
 
 
+def refuse_rights(said: list[Reply], where: Address, /) -> None:
+    """Raise StoreUnsafe if the probe met a command that the user may not call from a script."""
+    if said:
+        first = str(said[0]) if isinstance(said[0], BaseException) else said[0].decode(errors="replace")
+        message = f"the scripts may not call all that they need at {where.shown} ({first[:200]}); {ACL_PAGE}"
+        raise StoreUnsafe(message)
+
+
 def refuse_meta(meta: dict[str, str], where: Address, /) -> None:
     """Raise for a layout that this version does not write."""
     schema = meta.get("schema", "")

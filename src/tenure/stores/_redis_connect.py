@@ -136,7 +136,7 @@ def translated(
         case AuthenticationError():
             message = f"{at} refused the name or password; correct them in the URL"
             return StoreUnsafe(message, run_id=run_id)
-        case NoPermissionError():
+        case _ if isinstance(error, NoPermissionError) or "ACL failure" in said or "executing the script" in said:
             message = f"the user at {at} lacks a permission ({said}); grant it: {ACL_PAGE}"
             return StoreUnsafe(message, run_id=run_id)
         case ReadOnlyError():

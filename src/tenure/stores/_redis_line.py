@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import BusyLoadingError, RedisError, ResponseError
@@ -21,6 +21,13 @@ Reply: TypeAlias = Any
 Part: TypeAlias = bytes | str | int
 
 IDLE_S = 0.01
+
+try:
+    from hiredis import pack_command as _hiredis_pack
+except ImportError:
+    _PACK: Callable[[tuple[Part, ...]], bytes] | None = None
+else:
+    _PACK = cast("Callable[[tuple[Part, ...]], bytes]", _hiredis_pack)
 
 
 class LineBroken(Exception):
@@ -34,6 +41,8 @@ class LineBroken(Exception):
 
 def pack(*parts: Part) -> bytes:
     """Return the bytes of one command."""
+    if _PACK is not None:
+        return _PACK(parts)
     packed = [b"*%d\r\n" % len(parts)]
     for part in parts:
         data = part if isinstance(part, bytes) else str(part).encode()
@@ -64,7 +73,7 @@ class Line:
         self._wait = wait
         self._connection: AbstractConnection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._connecting = asyncio.Lock()
+        self._opening: asyncio.Task[None] | None = None
         self._queue: list[_Asked] = []
         self._sent: deque[_Asked] = deque()
         self._more = asyncio.Event()
@@ -94,13 +103,19 @@ class Line:
 
     async def aclose(self) -> None:
         """Close; whoever still waits gets LineBroken."""
-        reader, connection = self._reader, self._connection
+        opening = self._opening
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+        reader = self._reader
         self._break(LineBroken("the store was closed", sent=True))
         if reader is not None:
-            reader.cancel()
             await asyncio.wait([reader])
-        if connection is not None:
-            await _disconnect(connection, nowait=False)
+
+    def drop(self) -> None:
+        """Make the next request connect anew: this server is no longer the one to ask."""
+        if self._connection is not None:
+            self._break(LineBroken("the server is no longer the primary", sent=True))
 
     def _usable(self) -> bool:
         connection = self._connection
@@ -114,12 +129,19 @@ class Line:
         return True
 
     async def _open(self) -> None:
-        async with self._connecting:
-            if self._connection is not None:
-                return
+        # One attempt for all who wait: a server that does not answer costs everybody one time-out together.
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._make(), name="tenure-redis-connect")
+            self._opening.add_done_callback(_look_at)
+        await asyncio.shield(self._opening)
+
+    async def _make(self) -> None:
+        try:
             connection = await self._connect()
             self._connection = connection
             self._reader = asyncio.create_task(self._read(connection), name="tenure-redis-line")
+        finally:
+            self._opening = None
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -161,7 +183,7 @@ class Line:
             if self._connection is connection:
                 self._break(LineBroken(error, sent=True))
         finally:
-            await _disconnect(connection, nowait=True)
+            await _disconnect(connection)
 
     def _answer(self, asked: _Asked) -> None:
         if asked.group:
@@ -202,8 +224,14 @@ async def _reply(connection: AbstractConnection) -> Reply:
         return error
 
 
-async def _disconnect(connection: AbstractConnection, *, nowait: bool) -> None:
+async def _disconnect(connection: AbstractConnection) -> None:
     try:
-        await connection.disconnect(nowait=nowait)
+        await connection.disconnect(nowait=True)
     except (RedisError, OSError):
         return  # it is gone, one way or another
+
+
+def _look_at(opening: asyncio.Task[None]) -> None:
+    # Everybody who waited may have been cancelled; then nobody else looks at what came of it.
+    if not opening.cancelled():
+        opening.exception()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenure.codec import unpack_item, unpack_row, unpack_run
 from tenure.core.run import Item, Row, Run, Status
@@ -20,6 +20,9 @@ Ask = Callable[..., Awaitable[list[Reply]]]
 """Sends packed commands and returns their replies; a refusal of the server is raised."""
 
 PAGE = 200
+
+_Place: TypeAlias = tuple[int, str]
+"""Where a run stands in a listing: when it was created, and its id."""
 
 
 async def load(ask: Ask, keys: Keys, run_id: str, /) -> Run | None:
@@ -119,7 +122,7 @@ async def entries(ask: Ask, keys: Keys, kind: str, /, *, cursor: str, limit: int
 async def find(ask: Ask, keys: Keys, where: Where, /, *, cursor: str | None, limit: int) -> Page:
     """Return a page of runs, newest first: the status indexes are merged, the records decide."""
     runs: list[Run] = []
-    corrupt: list[tuple[tuple[int, str], str]] = []
+    corrupt: list[_Place] = []
     seen: set[str] = set()
     place = after_cursor(cursor) if cursor is not None else None
     statuses = where.status or STATUSES
@@ -133,7 +136,7 @@ async def find(ask: Ask, keys: Keys, where: Where, /, *, cursor: str | None, lim
             try:
                 run = _record(at[1], flat)
             except (CorruptRecord, StoreTooNew):
-                corrupt.append((at, at[1]))
+                corrupt.append(at)
                 continue
             if run is not None and matches(run, where):
                 runs.append(run)
@@ -145,41 +148,42 @@ async def find(ask: Ask, keys: Keys, where: Where, /, *, cursor: str | None, lim
     return Page(
         runs=tuple(runs[:limit]),
         cursor=cursor_of(*last),
-        corrupt=tuple(name for at, name in corrupt if at > last),
+        corrupt=tuple(at[1] for at in corrupt if at > last),
     )
 
 
 async def _next(
-    ask: Ask, keys: Keys, where: Where, statuses: Sequence[Status], place: tuple[int, str] | None
-) -> tuple[list[tuple[int, str]], tuple[int, str] | None]:
+    ask: Ask, keys: Keys, where: Where, statuses: Sequence[Status], place: _Place | None
+) -> tuple[list[_Place], _Place | None]:
     """Return the next names below a place, newest first, and the place to go on from; None at the end."""
     newest: int | str = place[0] if place is not None else "+inf"
     if where.created_until_ms is not None and (place is None or place[0] >= where.created_until_ms):
         newest = f"({where.created_until_ms}"
-    merged: list[tuple[int, str]] = []
-    floor: tuple[int, str] | None = None
-    for status in statuses:
-        part, full = await _below(ask, keys.status(status), newest, where.created_from_ms, place)
+
+    def command(status: Status, offset: int) -> bytes:
+        limits = ("BYSCORE", "REV", "LIMIT", offset, PAGE, "WITHSCORES")
+        return pack("ZRANGE", keys.status(status), newest, where.created_from_ms, *limits)
+
+    merged: list[_Place] = []
+    floor: _Place | None = None
+    for status, flat in zip(statuses, await ask(*(command(status, 0) for status in statuses)), strict=True):
+        found, offset = _places(flat), 0
+        part = [at for at in found if place is None or at < place]
+        while len(found) == PAGE and not part:  # more runs than a page were made in that millisecond
+            offset += PAGE
+            (more,) = await ask(command(status, offset))
+            found = _places(more)
+            part = [at for at in found if place is None or at < place]
         merged += part
-        if full:  # this index has more: what lies below its last name is the next page's
+        if len(found) == PAGE:  # this index has more: what lies below its last name is the next page's
             floor = part[-1] if floor is None else max(floor, part[-1])
     merged.sort(reverse=True)
     return (merged, None) if floor is None else ([at for at in merged if at >= floor], floor)
 
 
-async def _below(
-    ask: Ask, key: str, newest: int | str, oldest: int, place: tuple[int, str] | None
-) -> tuple[list[tuple[int, str]], bool]:
-    part: list[tuple[int, str]] = []
-    offset = 0
-    while True:
-        (flat,) = await ask(pack("ZRANGE", key, newest, oldest, "BYSCORE", "REV", "LIMIT", offset, PAGE, "WITHSCORES"))
-        names = zip(flat[::2], flat[1::2], strict=True)
-        found = [(int(float(score)), name.decode(errors="replace")) for name, score in names]
-        part += [at for at in found if place is None or at < place]
-        offset += PAGE
-        if len(found) < PAGE or part:
-            return part, len(found) == PAGE
+def _places(flat: Sequence[bytes]) -> list[_Place]:
+    names = zip(flat[::2], flat[1::2], strict=True)
+    return [(int(float(score)), name.decode(errors="replace")) for name, score in names]
 
 
 def pack_beat(row: Beat, until_ms: int, /) -> bytes:

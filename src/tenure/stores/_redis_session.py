@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ReadOnlyError
 
 from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Delete, Facts, Renew, Why
@@ -94,7 +94,7 @@ class Session:
                 large=large,
             )
             if server["role"] != "slave":
-                await self._lay_down_meta(first)
+                await self._prepare()
             (meta,) = await self.asked(pack("HGETALL", keys.meta))
             check.refuse_meta(text_fields(meta), where)
             if wish.listens:
@@ -111,11 +111,19 @@ class Session:
         await self.line.aclose()
         await self.read_line.aclose()
 
-    async def _lay_down_meta(self, line: Line) -> None:
+    async def _prepare(self) -> None:
+        """Load the scripts, see that they may call what they call, and lay down meta where there is none."""
+        *_, refused = await self.asked(
+            *(load(name) for name in NAMES), *self.stubs.probe(secrets.token_hex(8)).packed()
+        )
+        check.refuse_rights(refused, self.where)
+        if not (await self.asked(pack("EXISTS", self.keys.meta)))[0]:  # a full server can be opened, to delete runs
+            await self._lay_down_meta()
+
+    async def _lay_down_meta(self) -> None:
         salt = secrets.token_hex(4)
         first: dict[str, Part] = {"schema": SCHEMA, "shards": 1, "salt": salt, "floor": 0, "max_ttl_ms": self.ttl_ms}
-        commands = [pack("HSETNX", self.keys.meta, name, value) for name, value in first.items()]
-        _raise_first(await _replies(line, [*commands, *(load(name) for name in NAMES)], self.where), self.where)
+        await self.asked(*(pack("HSETNX", self.keys.meta, name, value) for name, value in first.items()))
 
     async def asked(self, *packed: bytes) -> list[Reply]:
         """Return the replies to reads; what the server refused is raised."""
@@ -150,6 +158,8 @@ class Session:
         lacking: set[str] = set()
         for call, reply, waited in await self._call(calls):
             if isinstance(reply, BaseException):
+                if isinstance(reply, ReadOnlyError):
+                    self.line.drop()  # a failover: the address may lead to the new primary by now
                 for index, change in call.changes:
                     answers[index] = translated(reply, self.where, change=True, run_id=change.run)
                 continue
@@ -163,7 +173,7 @@ class Session:
                 if answer.why is Why.STAGED:
                     again.append(index)  # laid down anew by the next call; the refusal stands if that is the last
         if "meta" in lacking:
-            await self._lay_down_meta(self.line)
+            await self._lay_down_meta()
         return again
 
     async def _name_large(self, what: str, change: Change) -> None:
@@ -222,7 +232,7 @@ class Session:
                 if ttl_ms and self.replicas and not check.reached(waited, self.replicas):
                     raise OutcomeUnknown(self._not_acknowledged())
                 return facts_of(reply)
-            await self._lay_down_meta(self.line)
+            await self._lay_down_meta()
         message = f"the meta key at {self.where.shown} vanishes as fast as it is written; look who deletes it"
         raise StoreUnavailable(message)
 

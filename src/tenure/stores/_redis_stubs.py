@@ -59,6 +59,12 @@ class Stubs:
         """Return the call that says what the store knows, after raising its longest ttl to this."""
         return self._call("renew", [], [ttl_ms or ""])
 
+    def probe(self, name: str, /) -> Call:
+        """Return the call that tries every command of the scripts on keys of this name."""
+        stub = self._call("probe", [], [])
+        stub.keys = [self.keys.stage("_probe", f"{name}.a"), self.keys.stage("_probe", f"{name}.b")]
+        return stub
+
     def calls(self, changes: Sequence[tuple[int, Change]], /) -> Iterator[Call]:
         """Yield the calls of changes in their order: renewals side by side share one, and so do claims."""
         for kind, group in groupby(changes, key=lambda entry: type(entry[1])):

@@ -58,6 +58,7 @@ class RedisStore:
         self._session: Session | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._level = wish.durability or Durability.MEMORY
+        self._beaten = 0
 
     @property
     def level(self) -> Durability:
@@ -186,6 +187,9 @@ class RedisStore:
         now_ms = await self._now_ms()
         data = reads.pack_beat(replace(row, at_ms=now_ms), now_ms + ttl_ms)
         await self._hint(pack("HSET", self._keys.beats, row.name, data))
+        self._beaten += 1
+        if self._beaten % 100 == 0:
+            await self.beats()  # which drops what has expired, even if nobody else ever looks
 
     async def beats(self) -> list[Beat]:
         """Return the rows that have not expired, and drop the others."""

@@ -100,6 +100,10 @@ local function sound(run, id)
     local value = run[name]
     if not value or (value ~= '' and name ~= 'grants' and not parts(value)) then return false end
   end
+  for _, request in pairs(run.requests ~= '' and parts(run.requests) or {}) do
+    local good = type(request) == 'table' and type(request[1]) == 'string' and type(request[2]) == 'string'
+    if not good then return false end
+  end
   return run.grants == '' or last_grant(run) ~= nil
 end
 

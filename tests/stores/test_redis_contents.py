@@ -1,0 +1,374 @@
+"""What stands in the keys: nothing is half written, nothing loses digits, and no key is used that was not declared."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+
+from conftest import StartRedis
+from stores.redis_kit import Draw, key_contents, opened
+from tenure.clock import ManualClock
+from tenure.core import build, journal
+from tenure.core.run import (
+    Answer,
+    Ask,
+    Change,
+    Claim,
+    Delete,
+    End,
+    Grant,
+    How,
+    Reattach,
+    Renew,
+    Repair,
+    Run,
+    Verdict,
+    Why,
+)
+from tenure.errors import CorruptRecord, StoreTooNew, StoreUnsafe, TenureError
+from tenure.store import Where
+from tenure.stores._redis_connect import connect
+from tenure.stores._redis_line import pack
+from tenure.stores._redis_reads import PAGE
+from tenure.stores.redis import RedisStore
+from tenure.testing.contract_case import claim, grant_of
+from tenure.testing.servers import REDIS7
+
+MOST = 2**53
+
+
+async def begun(store: RedisStore, run: str = "r1") -> tuple[Grant, Run]:
+    await store.commit(build.create(run=run, kind="k", value=1))
+    answer = await store.commit(claim(run))
+    assert answer.run is not None
+    return grant_of(answer.run), answer.run
+
+
+def everything(grant: Grant, run: Run) -> list[Change]:
+    """A change of each sort, and those commits that touch more than one key."""
+    event = [journal.event(journal.CHECKPOINT, value="x")]
+    seq, prev = run.last_seq + 1, run.head
+    return [
+        build.create(run="new", kind="k", value="n" * 70_000),
+        replace(build.create(run="new", kind="k", value=1), blobs={"d" * 64: b"blob"}),
+        claim("queued"),
+        Renew(grant=grant),
+        build.commit(grant, seq, prev, event, step=1),
+        build.commit(grant, seq, prev, event, blobs=[b"small"]),
+        build.commit(grant, seq, prev, event, blobs=[b"large" * 20_000]),
+        build.commit(grant, seq, prev, [journal.event("x", v="y" * 70_000)]),
+        build.commit(grant, seq, prev, event, consume=["item"], inbox_seq=run.inbox_seq),
+        build.commit(grant, seq, prev, event, status=run.status.COMPLETED),
+        build.post(run="r1", item="other", name="n", ask=Ask.SIGNAL),
+        Reattach(grant=grant, nonce="again", seq=run.last_seq, head=run.head),
+        Repair(run="r1", stray="r1 1 0 k"),
+        End(run="r1", how=How.CANCEL),
+        Delete(run="ended"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("run:r1", "log:r1", "inbox:r1", "blobs:r1", "big:r1", "big:r1:2", "due:k", "kinds", "meta", "history"),
+        *("status:queued", "status:running", "status:completed", "status:cancelled"),
+        *("run:new", "log:new", "blobs:new", "inbox:new", "big:new", "run:queued", "run:ended", "big:ended"),
+    ],
+)
+async def test_i17_a_key_of_the_wrong_type_or_kind_leaves_everything_as_it_was(
+    redis_url: str, namespace: str, what: str
+) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        await store.commit(build.create(run="queued", kind="k", value=1))
+        await store.commit(build.create(run="ended", kind="k", value=1))
+        await store.commit(End(run="ended", how=How.CANCEL))
+        grant, _ = await begun(store)
+        answer = await store.commit(build.post(run="r1", item="item", name="n", ask=Ask.SIGNAL))
+        assert answer.run is not None
+        key = f"tenure:{{{namespace}:0}}:{what}"
+        with redis.Redis.from_url(redis_url) as client:
+            kind = client.type(key)
+            client.delete(key)
+            client.rpush(key, "not", "what") if kind != b"list" else client.set(key, "not what")
+        refused = 0
+        for change in everything(grant, answer.run):
+            before = key_contents(redis_url, namespace)
+            try:
+                found = await store.commit(change)
+            except StoreUnsafe:
+                refused += 1
+            else:
+                if found.verdict is Verdict.LANDED:
+                    after = key_contents(redis_url, namespace)
+                    assert after.get(key) == before.get(key), "it had no business with that key"
+                    await put_back(redis_url, namespace, before)
+                    continue
+                assert found.why is Why.CORRUPT, (change, found)
+                refused += 1
+            assert key_contents(redis_url, namespace) == before, change
+        assert refused > 0
+
+
+async def put_back(url: str, namespace: str, contents: dict[str, bytes | None]) -> None:
+    with redis.Redis.from_url(url) as client:
+        client.delete(*client.scan_iter(match=f"tenure:{{{namespace}:0}}:*"))
+        for name, data in contents.items():
+            client.restore(name, 0, data or b"")
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        *(("token", "many"), ("token", str(2**54)), ("version", ""), ("last_seq", "1e3"), ("lease_until_ms", "soon")),
+        *(("requests", "[1"), ("requests", '{"a":1}'), ("wants", "x"), ("grants", '["1"]'), ("due_ms", "1.5")),
+        *(("id", "r2"), ("touch", "-"), ("inbox_seq", "0x1"), ("outcome", "no")),
+    ],
+)
+async def test_i26_a_record_that_cannot_be_read_is_refused_as_corrupt_and_stays(
+    redis_url: str, namespace: str, field: str, value: str
+) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        grant, run = await begun(store)
+        await store._opened().asked(pack("HSET", store._keys.run("r1"), field, value))
+        before = key_contents(redis_url, namespace)
+        told = []
+        for change in everything(grant, run)[2:]:
+            if change.run == "r1":
+                answer = await store.commit(change)
+                told.append(answer.why)
+                if answer.verdict is Verdict.LANDED:  # a renewal or a plain commit does not read every field
+                    await put_back(redis_url, namespace, before)
+        assert told.count(Why.CORRUPT) >= 7, told
+        assert key_contents(redis_url, namespace) == before
+        page = await store.find()
+        if field != "id":
+            with contextlib.suppress(CorruptRecord):
+                assert await store.load("r1") is not None
+        assert page.corrupt in ((), ("r1",))
+
+
+@pytest.mark.parametrize("harm", ["RPOP", "RPUSH"])
+async def test_i16_a_journal_that_is_longer_or_shorter_than_its_record_takes_no_commit(
+    redis_url: str, namespace: str, harm: str
+) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        grant, run = await begun(store)
+        key = store._keys.log("r1")
+        await store._opened().asked(pack("RPOP", key) if harm == "RPOP" else pack("RPUSH", key, "more"))
+        before = key_contents(redis_url, namespace)
+        answer = await store.commit(build.commit(grant, 2, run.head, []))
+        assert (answer.verdict, answer.why) == (Verdict.REFUSED, Why.CORRUPT)
+        assert key_contents(redis_url, namespace) == before
+
+
+async def test_b088_numbers_and_content_come_back_as_they_were(redis_url: str, namespace: str) -> None:
+    value: dict[str, Any] = {
+        "a": 15947634569000323,
+        "b": MOST + 1,
+        "c": 0.1,
+        "d": "\x00 \x7f / \u2028 \U0001f600",
+        "e": 10**30,
+    }
+    async with opened(redis_url, namespace=namespace) as store:
+        await store._opened().asked(pack("HSET", store._keys.meta, "floor", MOST - 5))
+        await store.commit(build.create(run="r1", kind="k", value=value, tags={"t": value["d"]}))
+        answer = await store.commit(replace(claim("r1"), owner='o"\\\n\x01/é'))
+        assert answer.run is not None
+        assert (answer.run.token, answer.run.owner) == (MOST - 4, 'o"\\\n\x01/é')
+        assert answer.run.grants[0].token == MOST - 4
+        grant = grant_of(answer.run)
+        assert (await store.commit(Renew(grant=grant))).verdict is Verdict.LANDED
+        assert (await store.commit(Renew(grant=replace(grant, token=MOST - 5)))).why is Why.LOST
+        change = build.commit(grant, 2, answer.run.head, [journal.event(journal.CHECKPOINT, value=value)])
+        assert (await store.commit(change)).verdict is Verdict.LANDED
+        first, second = await store.tail("r1")
+        assert journal.events_of(first)[0]["input"] == value
+        assert journal.events_of(second)[0]["value"] == value
+        assert second.body == change.row.body
+        ended = await store.commit(End(run="r1", how=How.EVICT, token=MOST - 4, reason='"\n', by="é"))
+        assert ended.run is not None
+        assert (ended.run.token, ended.run.grants[0].reason, ended.run.tags) == (MOST - 3, '"\n', {"t": value["d"]})
+        raw = await store.raw("r1")
+        assert "e+" not in json.dumps(raw)
+
+
+async def test_large_payloads_keep_no_expiry_and_nothing_of_a_live_run_has_one(redis_url: str, namespace: str) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        grant, run = await begun(store)
+        blobs = [b"a" * 100_000, b"b" * 1_000_000, b"c"]
+        change = build.commit(grant, 2, run.head, [journal.event("x", v="y" * 300_000)], blobs=blobs)
+        assert (await store.commit(change)).verdict is Verdict.LANDED
+        again = build.commit(grant, 3, change.row.digest, [], blobs=blobs)  # the same blobs, named again
+        assert (await store.commit(again)).verdict is Verdict.LANDED
+        assert (await store.commit(change)).verdict is Verdict.ALREADY
+        for digest, data in change.blobs.items():
+            assert await store.blob("r1", digest) == data
+        found = await store.load("r1")
+        assert found is not None
+        assert journal.verify_run(found, await store.tail("r1")).ok
+        with redis.Redis.from_url(redis_url) as client:
+            names = [name for name in client.scan_iter(match=f"tenure:{{{namespace}:0}}:*") if b":stage:" not in name]
+            assert len(names) > 10
+            assert {client.ttl(name) for name in names} == {-1}
+            assert all(0 < client.ttl(name) <= 300 for name in client.scan_iter(match=f"*{namespace}:0}}:stage:*"))
+        await store.commit(End(run="r1", how=How.CANCEL))
+        assert (await store.commit(Delete(run="r1"))).verdict is Verdict.LANDED
+        assert [name for name in key_contents(redis_url, namespace) if "r1" in name] == []
+
+
+async def test_a_payload_that_is_gone_when_the_commit_comes_is_refused_by_name(
+    redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        grant, run = await begun(store)
+        before = key_contents(redis_url, namespace)
+        change = build.commit(grant, 2, run.head, [journal.event("x", v="y" * 300_000)])
+        with monkeypatch.context() as patch:
+            patch.setattr("tenure.stores._redis_script.STAGED_SECONDS", -1, raising=True)
+            with pytest.raises(TenureError):
+                await store.commit(change)
+        calls = list(store._opened().stubs.calls([(0, change)]))
+        calls[0].staged.clear()
+        ((_, reply, _),) = await store._opened()._call(calls)
+        assert reply[:2] == [b"refused", b"staged"]
+        assert key_contents(redis_url, namespace) == before
+        assert (await store.commit(change)).verdict is Verdict.LANDED
+
+
+async def test_a_large_body_that_was_lost_is_corrupt_and_never_an_empty_row(redis7_url: str, namespace: str) -> None:
+    async with opened(redis7_url, namespace=namespace) as store:
+        await store.commit(build.create(run="r1", kind="k", value="v" * 100_000))
+        await store._opened().asked(pack("DEL", store._keys.large("r1", "1")))
+        with pytest.raises(CorruptRecord, match="commit 1"):
+            await store.tail("r1")
+
+
+async def test_a_newer_record_is_refused_by_name_and_hides_no_other(redis_url: str, namespace: str) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        await store.commit(build.create(run="r1", kind="k", value=1))
+        await store.commit(build.create(run="r2", kind="k", value=1))
+        await store._opened().asked(pack("HSET", store._keys.run("r1"), "schema", 7))
+        with pytest.raises(StoreTooNew, match="schema 7"):
+            await store.load("r1")
+        page = await store.find()
+        assert ([run.id for run in page.runs], page.corrupt) == (["r2"], ("r1",))
+        answer = await store.commit(claim("r1"))
+        assert (answer.why, answer.run is not None and answer.run.schema) == (Why.DECLINED, 7)
+
+
+async def test_a_listing_goes_on_through_more_runs_of_one_instant_than_a_page_holds(
+    redis7_url: str, namespace: str
+) -> None:
+    clock = ManualClock()
+    async with opened(f"{redis7_url}?testing=on", namespace=namespace, clock=clock) as store:
+        names = {f"r{n:04d}" for n in range(PAGE * 2 + 50)}
+        creates = [build.create(run=name, kind="k", value=1, tags={"odd": str(int(name[1:]) % 2)}) for name in names]
+        for start in range(0, len(creates), 150):
+            await store.commit_many(creates[start : start + 150])
+        for name in sorted(names)[:3]:
+            await store.commit(End(run=name, how=How.CANCEL))
+        await store._opened().asked(pack("HDEL", store._keys.run("r0100"), "token"))
+        for where, expected in (
+            (Where(), names - {"r0100"}),
+            (Where(tags={"odd": "1"}), {name for name in names if int(name[1:]) % 2}),
+        ):
+            seen: list[str] = []
+            corrupt: list[str] = []
+            cursor = None
+            while True:
+                page = await store.find(where, limit=70, cursor=cursor)
+                seen += [run.id for run in page.runs]
+                corrupt += page.corrupt
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            assert seen == sorted(expected, reverse=True)
+            assert corrupt == ["r0100"]
+
+
+@contextlib.asynccontextmanager
+async def monitored(store: RedisStore) -> AsyncIterator[list[bytes]]:
+    """Every command that the server runs, those of scripts too."""
+    connection = await connect(store._wish.where)
+    await connection.send_packed_command([pack("MONITOR")])
+    await connection.read_response(disable_decoding=True)
+    lines: list[bytes] = []
+
+    async def read() -> None:
+        while True:
+            lines.append(await connection.read_response(disable_decoding=True, timeout=60))
+
+    reading = asyncio.create_task(read())
+    yield lines
+    await store._opened().asked(pack("ECHO", "the end"))
+    while not any(b"the end" in line for line in lines):  # noqa: ASYNC110 - the server tells in its own time
+        await asyncio.sleep(0.01)
+    reading.cancel()
+    await asyncio.wait([reading])
+    await connection.disconnect(nowait=True)
+
+
+def keys_beyond(lines: list[bytes]) -> tuple[set[str], int]:
+    """The keys that scripts used without having declared them, and how many script calls were looked at."""
+    declared: set[str] = set()
+    beyond: set[str] = set()
+    calls = 0
+    for line in lines:
+        where, _, command = line.decode().partition("] ")
+        parts = re.findall(r'"((?:[^"\\]|\\.)*)"', command)
+        if parts and parts[0] == "EVALSHA":
+            declared, calls = set(parts[3 : 3 + int(parts[2])]), calls + 1
+        elif where.endswith(" lua") and parts[0] not in ("TIME", "INFO"):
+            used = parts[1:3] if parts[0] == "RENAME" else parts[1:2]
+            beyond |= {f"{parts[0]} {key}" for key in used if key not in declared}
+    return beyond, calls
+
+
+async def test_scripts_use_no_key_that_was_not_declared(start_redis: StartRedis, namespace: str) -> None:
+    server = start_redis(REDIS7)
+    clock = ManualClock()
+    draw = Draw(7, clock)
+    landed: set[type[Any]] = set()
+    async with opened(f"{server.url}?testing=on", namespace=namespace, clock=clock) as store, monitored(store) as lines:
+        for _ in range(600):
+            run_id = draw.rng.choice(("a", "b"))
+            run, items = await store.load(run_id), [item.id for item in await store.inbox(run_id)]
+            change = draw.change(run_id, run, items)
+            answer = await store.commit(change)
+            if answer.verdict is Verdict.LANDED:
+                landed.add(type(change))
+            clock.advance(ms=draw.rng.choice((0, 1, 900)))
+    assert len(landed) == 9
+    beyond, calls = keys_beyond(lines)
+    assert beyond == set()
+    assert calls > 600
+
+
+async def test_many_claims_and_renewals_share_a_script_and_are_decided_alone(redis_url: str, namespace: str) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        names = [f"r{n:03d}" for n in range(250)]
+        await store.commit_many([build.create(run=name, kind=f"k{int(name[1:]) % 3}", value=1) for name in names])
+        hints = await store.due(["k0", "k1", "k2"], limit=1000)
+        assert {hint.run for hint in hints} == set(names)
+        await store.commit(claim("r007"))
+        async with store.beside() as stranger:  # which has seen no kind, and guesses wrong
+            claims = [Claim(run=h.run, nonce=f"n{h.run}", owner="w", ttl_ms=60_000, token=h.token) for h in hints]
+            answers = [answer for answer in await stranger.commit_many(claims) if isinstance(answer, Answer)]
+            verdicts = {change.run: answer.why for change, answer in zip(claims, answers, strict=True)}
+            assert verdicts.pop("r007") is Why.HELD
+            assert set(verdicts.values()) == {None}
+            grants = [grant_of(a.run) for a in answers if a.run is not None and a.verdict is Verdict.LANDED]
+            assert len({grant.token for grant in grants}) >= 1
+            grants[5] = replace(grants[5], nonce="stranger")
+            renewals = await stranger.commit_many([Renew(grant=grant) for grant in grants])
+            whys = [answer.why if isinstance(answer, Answer) else answer for answer in renewals]
+            assert (whys.count(None), whys[5]) == (248, Why.LOST)
+            assert all(a.left_ms == 60_000 for a in renewals if isinstance(a, Answer) and a.why is None)
