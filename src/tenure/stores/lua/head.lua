@@ -15,13 +15,6 @@ local floor, max, min = math.floor, math.max, math.min
 
 local OPEN = {queued = true, running = true, suspended = true}
 local TERMINAL = {completed = true, failed = true, cancelled = true}
-local NUMBERS = {
-  'schema', 'version', 'attempt', 'crashes', 'failures', 'token', 'granted_ttl_ms', 'lease_until_ms', 'step', 'last_seq',
-  'base_seq', 'inbox_seq', 'priority', 'touch', 'created_ms', 'updated_ms',
-}
-local OPTIONAL = {'cancel_by_ms', 'due_ms'}
-local TEXTS = {'kind', 'code_version', 'nonce', 'epoch', 'owner', 'head', 'parent', 'input_digest', 'status'}
-local PARTS = {'requests', 'wants', 'tags', 'outcome', 'grants'}
 local GRANTS = 32
 
 local function text(number)
@@ -67,7 +60,7 @@ local function look()
 end
 
 local function is_number(value)
-  return value and find(value, '^%-?%d+$') and math.abs(tonumber(value)) <= 9007199254740992
+  return value and find(value, '^%-?%d+$') and (#value < 16 or math.abs(tonumber(value)) <= 9007199254740992)
 end
 
 local function parts(json)
@@ -85,18 +78,33 @@ local function last_grant(run)
   return is_number(got[1]) and got or nil, line
 end
 
+local FIELDS -- made by the first record that is read whole: a plain commit never needs it
+
+local function fields()
+  FIELDS = FIELDS or {
+    numbers = {
+      'schema', 'version', 'attempt', 'crashes', 'failures', 'token', 'granted_ttl_ms', 'lease_until_ms', 'step',
+      'last_seq', 'base_seq', 'inbox_seq', 'priority', 'touch', 'created_ms', 'updated_ms',
+    },
+    optional = {'cancel_by_ms', 'due_ms'},
+    texts = {'kind', 'code_version', 'nonce', 'epoch', 'owner', 'head', 'parent', 'input_digest', 'status'},
+    parts = {'requests', 'wants', 'tags', 'outcome', 'grants'},
+  }
+  return FIELDS
+end
+
 local function sound(run, id)
   if run.id ~= id then return false end
-  for _, name in ipairs(NUMBERS) do
+  for _, name in ipairs(fields().numbers) do
     if not is_number(run[name]) then return false end
   end
-  for _, name in ipairs(OPTIONAL) do
+  for _, name in ipairs(fields().optional) do
     if run[name] ~= '' and not is_number(run[name]) then return false end
   end
-  for _, name in ipairs(TEXTS) do
+  for _, name in ipairs(fields().texts) do
     if not run[name] then return false end
   end
-  for _, name in ipairs(PARTS) do
+  for _, name in ipairs(fields().parts) do
     local value = run[name]
     if not value or (value ~= '' and name ~= 'grants' and not parts(value)) then return false end
   end
@@ -181,13 +189,12 @@ local function foreign(run, token, nonce, epoch, f)
   return not live(run, f) and 'expired' or nil
 end
 
-local ESCAPES = {['"'] = '\\"', ['\\'] = '\\\\', ['\n'] = '\\n', ['\r'] = '\\r', ['\t'] = '\\t', ['\b'] = '\\b', ['\f'] = '\\f'}
-
 local function json_of(texts)
+  local escapes = {['"'] = '\\"', ['\\'] = '\\\\', ['\n'] = '\\n', ['\r'] = '\\r', ['\t'] = '\\t', ['\b'] = '\\b', ['\f'] = '\\f'}
   local quoted = {}
   for i, value in ipairs(texts) do
     quoted[i] = '"' .. string.gsub(value, '[%z\1-\31"\\]', function(c)
-      return ESCAPES[c] or format('\\u%04x', string.byte(c))
+      return escapes[c] or format('\\u%04x', string.byte(c))
     end) .. '"'
   end
   return '[' .. table.concat(quoted, ',') .. ']'
