@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import anyio
@@ -11,12 +11,10 @@ import pytest
 import redis
 
 from conftest import StartRedis
-from stores.redis_kit import Proxy, opened
-from tenure.core import build, journal
-from tenure.core.run import Claim, Commit, Grant, Reattach, Renew, Run, Verdict, Why
+from stores.redis_kit import Proxy, begun, claim, grant_of, linked, opened, step, until
+from tenure.core import build
+from tenure.core.run import Claim, Reattach, Renew, Verdict, Why
 from tenure.errors import StoreUnsafe
-from tenure.stores.redis import RedisStore
-from tenure.testing.contract_case import claim, grant_of
 from tenure.testing.servers import REDIS_KINDS, RedisServer, ServerKind
 
 TTL_MS = 1_500
@@ -33,7 +31,7 @@ class Pair:
     async def promote(self, *, lossless: bool = False) -> str:
         with redis.Redis.from_url(self.replica.url) as far, redis.Redis.from_url(self.primary.url) as near:
             if lossless:
-                await _until(lambda: _offset(far, "slave_repl_offset") == _offset(near, "master_repl_offset"))
+                await until(lambda: _offset(far, "slave_repl_offset") == _offset(near, "master_repl_offset"))
             far.replicaof("no", "one")
         return self.replica.url
 
@@ -47,12 +45,6 @@ def _offset(client: redis.Redis, name: str) -> int:
     return int(client.info("replication")[name])
 
 
-async def _until(true: Callable[[], object]) -> None:
-    with anyio.fail_after(20):
-        while not true():  # noqa: ASYNC110 - another process
-            await anyio.sleep(0.02)
-
-
 @contextlib.asynccontextmanager
 async def paired(start_redis: StartRedis, kind: ServerKind) -> AsyncIterator[Pair]:
     log = {"appendonly": "yes", "appendfsync": "always"}
@@ -60,21 +52,8 @@ async def paired(start_redis: StartRedis, kind: ServerKind) -> AsyncIterator[Pai
     async with Proxy(primary.url) as link:
         place = f"127.0.0.1 {link.url.rpartition(':')[2]}"
         replica = start_redis(kind, replicaof=place, **log)  # type: ignore[arg-type]
-        with redis.Redis.from_url(replica.url) as client:
-            await _until(lambda: client.info("replication").get("master_link_status") == "up")
+        await linked(replica.url)
         yield Pair(primary=primary, replica=replica, link=link)
-
-
-async def begun(store: RedisStore, ttl_ms: int = 60_000) -> tuple[Grant, Run]:
-    await store.commit(build.create(run="r1", kind="k", value=1))
-    answer = await store.commit(claim("r1", ttl_ms=ttl_ms))
-    assert answer.verdict is Verdict.LANDED
-    assert answer.run is not None
-    return grant_of(answer.run), answer.run
-
-
-def step(grant: Grant, run: Run, value: object = "x") -> Commit:
-    return build.commit(grant, run.last_seq + 1, run.head, [journal.event(journal.CHECKPOINT, value=value)], step=1)
 
 
 @each_kind
@@ -111,9 +90,9 @@ async def test_b091_a_grant_that_the_promoted_replica_never_saw_lets_nobody_in_b
         await old.raise_ttl(TTL_MS)
         await old.commit(build.create(run="r1", kind="k", value=1))
         with redis.Redis.from_url(pair.replica.url) as far:
-            await _until(lambda: far.exists(old._keys.run("r1")) and far.exists(old._keys.meta))
+            await until(lambda: far.exists(old._keys.run("r1")) and far.exists(old._keys.meta))
         pair.lag()
-        grant, run = await begun(old, TTL_MS)  # acknowledged, and about to be forgotten
+        grant, run = await begun(old, ttl_ms=TTL_MS)  # acknowledged, and about to be forgotten
         url = await pair.promote()
         async with opened(url, namespace=namespace) as new:
             strangers = [Claim(run="r1", nonce=f"b{n}", owner="b", ttl_ms=TTL_MS) for n in range(2)]
@@ -140,7 +119,7 @@ async def test_i10_a_commit_that_the_promoted_replica_never_saw_stops_its_holder
         await old.raise_ttl(60_000)
         grant, run = await begun(old)
         with redis.Redis.from_url(pair.replica.url) as far:
-            await _until(lambda: far.hget(old._keys.run("r1"), "nonce") == grant.nonce.encode())
+            await until(lambda: far.hget(old._keys.run("r1"), "nonce") == grant.nonce.encode())
         pair.lag()
         change = step(grant, run)
         assert (await old.commit(change)).verdict is Verdict.LANDED
@@ -158,7 +137,7 @@ async def test_i10_a_restart_on_a_full_log_changes_the_history_and_loses_nothing
     server = start_redis(kind, appendonly="yes", appendfsync="always")
     async with opened(server.url, namespace=namespace) as store:
         await store.raise_ttl(60_000)
-        grant, run = await begun(store, 100)
+        grant, run = await begun(store, ttl_ms=100)
         before = await store.facts()
         server.kill()
         server.start()

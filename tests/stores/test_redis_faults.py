@@ -9,26 +9,13 @@ from dataclasses import replace
 import pytest
 
 from conftest import StartRedis
-from stores.redis_kit import Proxy, key_contents, opened
+from stores.redis_kit import Proxy, begun, claim, grant_of, key_contents, opened, step
 from tenure.core import build, journal
 from tenure.core.run import Answer, Ask, Commit, Delete, End, Grant, How, Renew, Run, Status, Verdict, Why
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
-from tenure.testing.contract_case import claim, grant_of
 from tenure.testing.servers import REDIS7, REDIS8, REDIS_KINDS
-
-
-async def begun(store: RedisStore, run: str = "r1") -> tuple[Grant, Run]:
-    await store.commit(build.create(run=run, kind="k", value=1))
-    answer = await store.commit(claim(run))
-    assert answer.run is not None
-    return grant_of(answer.run), answer.run
-
-
-def step(grant: Grant, run: Run, value: object = "x", **more: object) -> Commit:
-    events = [journal.event(journal.CHECKPOINT, value=value)]
-    return build.commit(grant, run.last_seq + 1, run.head, events, step=1, **more)  # type: ignore[arg-type]
 
 
 async def test_b085_a_lost_script_cache_is_no_error_and_nothing_runs_twice(redis_url: str, namespace: str) -> None:

@@ -6,7 +6,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from stores.redis_kit import RUNS, Draw, Told, again, opened
+from stores.redis_draw import RUNS, Draw, Told, again
+from stores.redis_kit import opened
 from tenure.clock import ManualClock
 from tenure.core import rules
 from tenure.core.run import Change, Found, Verdict
