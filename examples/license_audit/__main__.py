@@ -50,9 +50,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--store", default="", help="URL of the store; a new SQLite file if not given")
     parser.add_argument("--workers", type=int, default=0, help="worker processes; 0: this process alone")
+    parser.add_argument(
+        "--calls", default="", metavar="DIR", help="where call logs are kept; a folder that is then deleted"
+    )
     parser.add_argument("--out", default="", help="file of the report")
     parser.add_argument("--chaos", type=int, metavar="SEED", help="kill or freeze a worker, again and again")
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often chaos strikes")
+    parser.add_argument("--strikes", type=int, metavar="N", help="how many times; else until all runs have ended")
     parser.add_argument("--think", type=int, metavar="MS", help="how much longer the model takes for an answer")
     parser.add_argument("--ttl", type=float, metavar="SECONDS", help="how long a lease lasts")
     given = parser.parse_args(arguments)
@@ -73,6 +77,8 @@ def _plan(given: argparse.Namespace, folder: Path) -> Plan:
         workers=given.workers,
         chaos=given.chaos,
         every_s=given.every,
+        strikes=given.strikes,
+        calls=Path(given.calls).resolve() if given.calls else None,
         ttl_s=given.ttl or (CHAOS_TTL_S if chaos else TTL_S),
         settings=Settings(think_ms=think_ms, model=os.environ.get("TENURE_MODEL", "")),
     )

@@ -43,6 +43,8 @@ class Plan:
     workers: int = 0
     chaos: int | None = None
     every_s: float = 1.0
+    strikes: int | None = None
+    calls: Path | None = None
     ttl_s: float = 30.0
     settings: Settings = field(default_factory=Settings)
 
@@ -66,14 +68,16 @@ class Audit:
 
 async def audit(plan: Plan, tell: Callable[[str], None], /) -> Audit:
     """Bring every run to its end and return what came of it; runs that ended before are read, not run again."""
-    calls = plan.folder / "calls"
+    calls = plan.calls or plan.folder / "calls"
     await anyio.to_thread.run_sync(lambda: calls.mkdir(parents=True, exist_ok=True))
     settings = replace(plan.settings, calls=calls)
     agent = make_agent(settings)
     async with open_store(plan.url) as store, Ledger(store, ttl=plan.ttl_s) as ledger:
         fresh = not (await store.find(Where(kind=KIND), limit=1)).runs
         handles = await _submitted(plan, agent, ledger)
-        chaos = Chaos(seed=plan.chaos or 0, every_s=plan.every_s, frozen_s=plan.ttl_s + FROZEN_BEYOND_S)
+        chaos = Chaos(
+            seed=plan.chaos or 0, every_s=plan.every_s, frozen_s=plan.ttl_s + FROZEN_BEYOND_S, strikes=plan.strikes
+        )
         if plan.workers:
             await _by_fleet(plan, settings, store, chaos, tell)
         else:
@@ -124,7 +128,7 @@ async def _by_fleet(plan: Plan, settings: Settings, store: Store, chaos: Chaos, 
         stack.enter_context(fleet)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         if plan.chaos is not None:
-            tasks.start_soon(chaos.rage, fleet, tell)
+            tasks.start_soon(chaos.rage, fleet, settings.calls or plan.folder, tell)
         while (await store.find(Where(kind=KIND, status=OPEN), limit=1)).runs:
             if fleet.ended:
                 message = f"the workers have stopped; they said:\n{fleet.output[-4000:]}"

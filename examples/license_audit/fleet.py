@@ -119,23 +119,26 @@ class Fleet:
 
 @dataclass(slots=True, kw_only=True)
 class Chaos:
-    """What was done to the workers so far."""
+    """What was done to the workers so far; after `strikes` of it they are left alone."""
 
     seed: int
     every_s: float
     frozen_s: float
+    strikes: int | None = None
     kills: int = 0
     freezes: int = 0
     _thaws: list[tuple[float, int]] = field(default_factory=list)
 
-    async def rage(self, fleet: Fleet, tell: Callable[[str], None], /) -> None:
-        """Disturb one worker after the other, until cancelled; one is always left alone."""
+    async def rage(self, fleet: Fleet, calls: Path, tell: Callable[[str], None], /) -> None:
+        """Disturb one worker after the other, from the first call on and until cancelled; one is always left alone."""
+        while not any(calls.glob("*.jsonl")):
+            await anyio.sleep(0.02)
         draw = random.Random(self.seed)
         began = anyio.current_time()
         while True:
             await self._wait(fleet, anyio.current_time() + self.every_s)
             place, killed = draw.random(), draw.random() < 0.5
-            if len(awake := fleet.awake) < 2:
+            if len(awake := fleet.awake) < 2 or self.strikes == self.kills + self.freezes:
                 continue
             pid = awake[int(place * len(awake))]
             at = f"{anyio.current_time() - began:5.1f} s"

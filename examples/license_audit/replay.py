@@ -87,21 +87,17 @@ class Numbers:
     results: int
     called: int
     results_called_again: int
+    repeated: int
     unlogged: int
-
-    @property
-    def in_flight(self) -> int:
-        """Return how many calls were made more than once because nothing of them had landed."""
-        return self.asked - self.answers + self.called - self.results
 
 
 def count(found: Journals, calls: Iterable[Mapping[str, Any]], /, *, boot_ms_of_store: int) -> Numbers:
     """Return the numbers; `boot_ms_of_store` is what the store's clock shows when the machine's since boot shows 0."""
     made: Counter[str] = Counter()
     again: Counter[str] = Counter()
-    seen: set[Key] = set()
+    seen: Counter[Key] = Counter()
     for key, call in _made(calls):
-        seen.add(key)
+        seen[key] += 1
         made[key[1]] += 1
         landed = found.landed.get(key)
         if landed is None:
@@ -124,7 +120,8 @@ def count(found: Journals, calls: Iterable[Mapping[str, Any]], /, *, boot_ms_of_
         results=kinds["tool"],
         called=made["tool"],
         results_called_again=again["tool"],
-        unlogged=len(real - seen),
+        repeated=seen.total() - len(seen),
+        unlogged=len(real - seen.keys()),
     )
 
 

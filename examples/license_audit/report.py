@@ -58,7 +58,7 @@ def lines(numbers: Numbers, /) -> list[str]:
         f"takeovers {numbers.takeovers}",
         f"model answers that landed {numbers.answers}, asked for {numbers.asked} times",
         f"tool results recorded {numbers.results}, called {numbers.called} times",
-        f"calls in flight at a death, made again {numbers.in_flight}",
+        f"calls in flight at a death, made again {numbers.repeated}",
         f"landed model answers sent again {numbers.answers_asked_again}",
         f"recorded tools run again {numbers.results_called_again}",
     ]

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from examples.license_audit.__main__ import verdict
 from examples.license_audit.agents import KIND, Settings, make_agent, prompt
 from examples.license_audit.audit import Audit, Plan
 from examples.license_audit.auditor import RuleModel
-from examples.license_audit.calls import ASKED, CALLED
+from examples.license_audit.calls import ASKED, CALLED, RETURNED, read_calls
 from examples.license_audit.places import BROKEN, known, places
 from examples.license_audit.records import Evidence, Finding
 from examples.license_audit.replay import Journals, Landed, count
@@ -183,7 +184,7 @@ def test_workers_that_are_killed_and_frozen_give_the_bytes_of_one_undisturbed_pr
     dists = [*real, "broken-undecodable-1.0", "broken-contradiction-1.0"]
     done = program(
         *dists,
-        *("--workers", "3", "--chaos", "7", "--every", "1", "--ttl", "1", "--think", "200"),
+        *("--workers", "3", "--chaos", "7", "--strikes", "6", "--ttl", "1", "--think", "200"),
         *("--out", str(tmp_path / "report.json")),
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -191,6 +192,23 @@ def test_workers_that_are_killed_and_frozen_give_the_bytes_of_one_undisturbed_pr
     assert number(done.stdout, "killed") + number(done.stdout, "frozen") > 0
     assert number(done.stdout, "sent again") == number(done.stdout, "run again") == 0
     assert number(done.stdout, "completed") == len(dists)
+
+
+def test_an_audit_that_was_killed_goes_on_in_the_next_process_and_asks_nothing_twice(tmp_path: Path) -> None:
+    dists = [dist for dist in known() if not dist.startswith("broken-")][:4]
+    calls = tmp_path / "calls"
+    where = ("--store", f"sqlite:///{tmp_path}/audit.db", "--calls", str(calls), "--think", "100", "--ttl", "1")
+    command = [sys.executable, "-m", "examples.license_audit", *dists, *where]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}) as killed:
+        while not any(line["what"] == RETURNED for line in read_calls(calls)):
+            assert killed.poll() is None
+            time.sleep(0.01)
+        killed.kill()
+    done = program(*dists, *where)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert number(done.stdout, "takeovers") > 0
+    assert number(done.stdout, "sent again") == number(done.stdout, "run again") == 0
+    assert number(done.stdout, "asked for") >= number(done.stdout, "answers that landed") == 4 * len(dists)
 
 
 async def test_a_model_of_pydantic_ai_runs_the_same_program(tmp_path: Path) -> None:
@@ -227,7 +245,7 @@ def test_a_call_that_is_made_again_before_anything_landed_is_no_second_one() -> 
         {"what": CALLED, "run": "r", "call": "c", "attempt": 1, "boot_ms": 4_100},
         {"what": CALLED, "run": "r", "call": "c", "attempt": 2, "boot_ms": 4_900},
     )
-    assert (found.answers_asked_again, found.results_called_again, found.in_flight, found.unlogged) == (0, 0, 1, 0)
+    assert (found.answers_asked_again, found.results_called_again, found.repeated, found.unlogged) == (0, 0, 1, 0)
 
 
 def test_a_call_after_what_it_asks_for_has_landed_is_counted() -> None:
