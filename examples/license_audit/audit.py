@@ -128,7 +128,7 @@ async def _by_fleet(plan: Plan, settings: Settings, store: Store, chaos: Chaos, 
         stack.enter_context(fleet)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         if plan.chaos is not None:
-            tasks.start_soon(chaos.rage, fleet, settings.calls or plan.folder, tell)
+            tasks.start_soon(chaos.rage, fleet, lambda: bool(read_calls(settings.calls or plan.folder)), tell)
         while (await store.find(Where(kind=KIND, status=OPEN), limit=1)).runs:
             if fleet.ended:
                 message = f"the workers have stopped; they said:\n{fleet.output[-4000:]}"

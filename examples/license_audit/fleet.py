@@ -129,9 +129,9 @@ class Chaos:
     freezes: int = 0
     _thaws: list[tuple[float, int]] = field(default_factory=list)
 
-    async def rage(self, fleet: Fleet, calls: Path, tell: Callable[[str], None], /) -> None:
-        """Disturb one worker after the other, from the first call on and until cancelled; one is always left alone."""
-        while not any(calls.glob("*.jsonl")):
+    async def rage(self, fleet: Fleet, begun: Callable[[], bool], tell: Callable[[str], None], /) -> None:
+        """Disturb one worker after the other, once they have begun and until cancelled; one is always left alone."""
+        while not begun():  # noqa: ASYNC110 - it is other processes that begin
             await anyio.sleep(0.02)
         draw = random.Random(self.seed)
         began = anyio.current_time()
