@@ -125,20 +125,33 @@ class Claims:
             answers = [error if isinstance(error, TenureError) else _unanswered(change, error) for change in changes]
         except TenureError as error:
             answers = [error for _ in changes]
-        for change, answer in zip(changes, answers, strict=True):
-            box.results.append(await self._lease(change, answer, sent_ns))
+        found: dict[int, Lease | TenureError] = {}
+
+        async def again(index: int, change: Claim) -> None:
+            found[index] = await self._asked_again(change)
+
+        async with anyio.create_task_group() as tasks:
+            for index, (change, answer) in enumerate(zip(changes, answers, strict=True)):
+                # What was granted is renewed from here on, however long the others take.
+                if isinstance(answer, UNANSWERED):
+                    tasks.start_soon(again, index, change)
+                else:
+                    found[index] = self._lease(change, answer, sent_ns)
+        box.results.extend(found[index] for index in range(len(changes)))
         box.done.set()
         if box.abandoned:
             await self._give_back(box.results)
 
-    async def _lease(self, change: Claim, answer: Answer | TenureError, sent_ns: int) -> Lease | TenureError:
-        if isinstance(answer, UNANSWERED):
-            try:
-                answer, sent_ns = await resend(self._clock, self._again, change, within_s=change.ttl_ms / 1000)
-            except UNANSWERED as error:
-                return error if isinstance(error, TenureError) else _unanswered(change, error)
-            except TenureError as error:
-                return error
+    async def _asked_again(self, change: Claim) -> Lease | TenureError:
+        try:
+            answer, sent_ns = await resend(self._clock, self._again, change, within_s=change.ttl_ms / 1000)
+        except TenureError as error:
+            return error
+        except TimeoutError as error:
+            return _unanswered(change, error)
+        return self._lease(change, answer, sent_ns)
+
+    def _lease(self, change: Claim, answer: Answer | TenureError, sent_ns: int) -> Lease | TenureError:
         if isinstance(answer, TenureError):
             return answer
         if not answer.ok or answer.run is None:
@@ -204,7 +217,7 @@ class Claims:
                 left_s = (until_ns - self._clock.boot_ns()) / 1e9
                 if left_s <= 0:
                     raise
-                pause = max(0.01, min(left_s, held.remaining_ms / 1000, 0.25))
+                pause = min(left_s, 0.25, max(0.02, held.remaining_ms / 1000))
                 await self._store.woken(["run:" + run_id], timeout=pause)
 
     async def watch(self) -> None:

@@ -9,7 +9,7 @@ import anyio
 
 from tenure.core import canonical, journal
 from tenure.core.run import Run, Status
-from tenure.errors import CorruptRecord, RunCancelled, RunFailed, StoreUnavailable
+from tenure.errors import CorruptRecord, NotAllowed, RunCancelled, RunFailed, StoreUnavailable
 from tenure.refusals import by_status, not_found
 from tenure.retrying import UNANSWERED
 from tenure.store import Store
@@ -120,7 +120,10 @@ class Handle(Generic[Out]):
 
 async def pages(store: Store, run_id: str, after: str | int = 0) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """Yield (address, event) of a run's journal after an address `seq.index` or a seq, read in pages."""
-    seq, _, index = str(after).partition(".")
+    seq, dot, index = str(after).partition(".")
+    if not seq.isdecimal() or (dot and not index.isdecimal()):
+        message = f"{str(after)[:40]!r} is no place in a journal; pass an address like 12.0, a number of commits, or 0"
+        raise NotAllowed(message, run_id=run_id)
     last, skip = int(seq), int(index) if index else None
     start = last if skip is None else max(0, last - 1)
     while rows := await store.tail(run_id, after=start, limit=100):

@@ -130,7 +130,11 @@ def _held(answer: Answer, run_id: str) -> TenureError:
         left_ms = max(0, run.lease_until_ms - now_ms)
         message = f"run {run_id} is held by {run.owner} for {left_ms / 1000:.1f} s more; go elsewhere or wait"
         return LeaseHeld(message, owner=run.owner, remaining_ms=left_ms, run=run)
-    left_ms = max(0, (run.due_ms or 0) - now_ms)
-    what = "may still have a holder from before the store changed" if answer.why is Why.GRACE else "is not due yet"
-    message = f"run {run_id} {what}; try again in {left_ms / 1000:.1f} s or later"
+    if answer.why is Why.GRACE:
+        # How long the grace lasts is the store's knowledge; a lease of then lasts no longer than this.
+        left_ms = max(1_000, run.granted_ttl_ms)
+        message = f"run {run_id} may still have a holder from before the store changed; try again later"
+    else:
+        left_ms = max(0, (run.due_ms or 0) - now_ms)
+        message = f"run {run_id} is not due yet; try again in {left_ms / 1000:.1f} s or later"
     return LeaseHeld(message, owner="", remaining_ms=left_ms, run=run)

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import LeaseLost, Ledger, NotAllowed, OutcomeUnknown, Status, open_store
 from tenure.clock import ManualClock
-from tenure.core.run import Answer, Change, Commit, Grant, Run, Verdict, Why
+from tenure.core.run import Answer, Change, Claim, Commit, Grant, Run, Verdict, Why
 from tenure.lease import Lease
 from tenure.testing.faults import Fault, FaultStore, Order
 from tenure.trust import Trust
@@ -113,3 +113,32 @@ async def test_i10_a_renewal_that_meets_the_reattachment_costs_no_lease() -> Non
     assert trust.answered(old, refused, 1) is not None
     with pytest.raises(LeaseLost):
         trust.check()
+
+
+async def test_i11_what_was_granted_is_renewed_while_another_claim_of_the_batch_is_asked_again(
+    store: FaultStore,
+) -> None:
+    async with Ledger(store, ttl=1) as ledger:
+        for run_id in ("a", "b"):
+            await ledger.submit("count", 1, id=run_id)
+
+        def of_a(change: Change) -> bool:
+            return isinstance(change, Claim) and change.run == "a"
+
+        store.orders.append(Order(fault=Fault.REQUEST_LOST, times=1000, match=of_a))
+        first, second = await ledger.claims.claim_many([ledger.claims.change("a"), ledger.claims.change("b")])
+        assert isinstance(first, OutcomeUnknown)
+        assert isinstance(second, Lease)
+        second.check()
+        assert (await ledger.load("b")).ordinal == 1
+        ledger.claims.drop(second)
+
+
+async def test_bad_addresses_in_a_journal_are_named(store: FaultStore) -> None:
+    async with Ledger(store, ttl=5) as ledger:
+        handle = await ledger.submit("count", 1, id="r1")
+        for after in ("x", "-1", "1.x", "1.", -1):
+            with pytest.raises(NotAllowed, match="pass an address"):
+                _ = [event async for event in handle.events(after=after)]
+        assert [address async for address, _ in handle.events(after="0")] == ["1.0"]
+        assert [address async for address, _ in handle.events(after="1.0")] == []

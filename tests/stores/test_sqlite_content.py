@@ -13,7 +13,7 @@ from stores.test_sqlite_file import at, new_run, query
 from tenure.core import build
 from tenure.core.run import Claim, Status, Verdict, Why
 from tenure.errors import CorruptRecord, StoreTooNew, StoreUnavailable
-from tenure.store import Where
+from tenure.store import Refused, Where
 
 
 async def test_a_full_disk_writes_nothing_and_says_so(tmp_path: Path) -> None:
@@ -31,6 +31,16 @@ async def test_a_full_disk_writes_nothing_and_says_so(tmp_path: Path) -> None:
         assert len(await store.tail("a")) == 1
         await store._written(lambda t: t.connection.execute("PRAGMA max_page_count = 100000").fetchone())
         assert (await store.commit(change)).verdict is Verdict.LANDED
+
+
+async def test_a_wake_up_that_cannot_be_written_fails_no_change_that_it_follows(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    async with at(path, options={"busy_timeout_ms": "60"}) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await store.wake("due")
+            await store.tell_refused(Refused(run="a", owner="o", token=1, what="commit", why="taken_over"))
+        assert await store.refused() == []
 
 
 async def test_a_file_that_another_program_keeps_locked_is_unavailable_to_write_and_can_be_read(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ are missing are made. Options of the URL: `busy_timeout_ms`, how long a write wa
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ from tenure.stores._sqlite_write import Transaction, Work, transact
 
 BUSY_MS = 5_000
 
+_LOG = logging.getLogger("tenure.stores.sqlite")
 _HINTS = statements("hints.sql")
 _BELLS: dict[tuple[str, str], Bell] = {}
 if hasattr(os, "register_at_fork"):
@@ -164,6 +166,15 @@ class SqliteStore:
         found: T = answer
         return found
 
+    async def _hinted(self, work: Callable[[Transaction], Any], /) -> None:
+        # Best effort: who has written a change is not told that it failed because nobody could be woken.
+        try:
+            await self._written(work)
+        except NotAllowed:
+            raise
+        except TenureError as error:
+            _LOG.debug("a hint was not written: %s", error)
+
     async def _asked(self, work: Callable[[sqlite3.Connection, Known], T], /) -> T:
         place = self._place
         (answer,) = await self._desks()[1].ask([lambda connection: work(connection, known(connection, place))])
@@ -252,7 +263,7 @@ class SqliteStore:
             transaction.connection.execute(_HINTS["drop_beats"], (transaction.space, now_ms))
             transaction.connection.execute(_HINTS["put_beat"], (transaction.space, row.name, now_ms + ttl_ms, data))
 
-        await self._written(work)
+        await self._hinted(work)
 
     async def beats(self) -> list[Beat]:
         """Return the rows that have not expired."""
@@ -266,7 +277,7 @@ class SqliteStore:
             transaction.connection.execute(_HINTS["tell_refused"], (transaction.space, data))
             transaction.connection.execute(_HINTS["drop_refused"], (transaction.space, REFUSED_LENGTH))
 
-        await self._written(work)
+        await self._hinted(work)
 
     async def refused(self, *, limit: int = 100) -> list[Refused]:
         """Return the latest refused writes."""
@@ -280,9 +291,9 @@ class SqliteStore:
         """Wake who waits in this process; other processes wake by the change that this follows."""
         self._desks()
         self._bell.ring(topic)
-        if not self._landed:
-            await self._written(lambda transaction: transaction.connection.execute(FILE["ring_bell"]))
-        self._landed = False
+        landed, self._landed = self._landed, False
+        if not landed:
+            await self._hinted(lambda transaction: transaction.connection.execute(FILE["ring_bell"]))
 
     async def woken(self, topics: Sequence[str], /, *, timeout: float) -> bool:
         """Wait for one of the topics; any change of the file by another connection wakes too, a little later."""
