@@ -21,6 +21,7 @@ from tenure import (
 )
 from tenure.agent.agent import Agent
 from tenure.agent.checkpointed import CheckpointedAgent
+from tenure.agent.model import ModelReply
 from tenure.agent.runner import drive
 from tenure.agent.tool import tool
 from tenure.core import journal
@@ -28,6 +29,7 @@ from tenure.core.messages import assistant
 from tenure.core.run import How
 from tenure.retry import TryLater
 from tenure.testing.models import FunctionModel, ScriptedModel
+from worker.kit import dead
 
 
 async def test_b139_a_failing_model_leaves_the_run_and_only_its_own_call_is_made_again(ledger: Ledger) -> None:
@@ -256,3 +258,37 @@ async def test_a_tool_may_put_the_run_off(ledger: Ledger) -> None:
     run = await ledger.load("w1")
     assert (run.status, run.failures) == (Status.QUEUED, 0)
     assert await CheckpointedAgent(agent, ledger).run("go", id="w1") == "done"
+
+
+async def test_i22_a_run_whose_process_died_is_recovered_alone(ledger: Ledger) -> None:
+    beside: dict[str, list[int]] = {}
+    going = [0]
+
+    async def answer(request: Any) -> Any:
+        going[0] += 1
+        beside.setdefault(request.run_id, []).append(going[0])
+        await anyio.sleep(0.05)
+        going[0] -= 1
+        return "done"
+
+    agent = Agent(Slow(answer), name="walker")
+    for n in range(3):
+        await ledger.submit(agent, "go", id=f"dead{n}")
+        await dead(ledger, f"dead{n}")
+        await ledger.submit(agent, "go", id=f"fresh{n}")
+    found = await CheckpointedAgent(agent, ledger).recover_all()
+    assert [entry.output for entry in found] == ["done"] * 6
+    assert [beside[f"dead{n}"] for n in range(3)] == [[1]] * 3
+    assert max(beside[f"fresh{n}"][0] for n in range(3)) == 3
+
+
+class Slow:
+    """A model that takes its time."""
+
+    name = "slow"
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def ask(self, request: Any, /) -> ModelReply:
+        return ModelReply(message=assistant(await self._answer(request)))

@@ -46,26 +46,36 @@ async def recover(agent: Agent[Out], ledger: Ledger, run_id: str, /) -> Out:
 async def recover_all(
     agent: Agent[Out], ledger: Ledger, /, *, limit: int = 100, concurrency: int = 4
 ) -> list[Recovered[Out]]:
-    """Claim and drive what is due of the agent's kind; the claim is the filter, so several sweeps share the work."""
+    """Claim and drive what is due of the agent's kind; the claim is the filter, so several sweeps share the work.
+
+    A run whose process died is recovered alone: should it end this process too, it takes no other with it.
+    """
     hints = await ledger.store.due([agent.name], limit=limit)
     found: dict[str, Recovered[Out]] = {}
     slots = anyio.Semaphore(max(1, concurrency))
+    crowded: list[Hint] = []
 
     async def one(hint: Hint) -> None:
         async with slots:
-            if (entry := await _recovered(agent, ledger, hint)) is not None:
+            entry = await _recovered(agent, ledger, hint, alone=False)
+            if entry is not None and entry.status is None and isinstance(entry.error, RunDeclined):
+                crowded.append(hint)
+            elif entry is not None:
                 found[hint.run] = entry
 
     async with anyio.create_task_group() as tasks:
         for hint in hints:
             tasks.start_soon(one, hint)
+    for hint in crowded:
+        if (entry := await _recovered(agent, ledger, hint, alone=True)) is not None:
+            found[hint.run] = entry
     return [found[hint.run] for hint in hints if hint.run in found]
 
 
-async def _recovered(agent: Agent[Out], ledger: Ledger, hint: Hint) -> Recovered[Out] | None:
+async def _recovered(agent: Agent[Out], ledger: Ledger, hint: Hint, *, alone: bool) -> Recovered[Out] | None:
     claims = ledger.claims
     try:
-        lease = await claims.claim(claims.change(hint.run, token=hint.token, kinds=(agent.name,)))
+        lease = await claims.claim(claims.change(hint.run, token=hint.token, kinds=(agent.name,), alone=alone))
     except (LeaseHeld, RunClosed, RunConflict, RunNotFound):
         return None  # the index was early, or somebody else was quicker
     except Exception as error:  # noqa: BLE001 - one run's trouble is its entry's
