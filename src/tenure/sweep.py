@@ -55,12 +55,12 @@ class SweepReport:
 
 @dataclass(slots=True)
 class _Sweep:
-    """A sweep in progress; `tried` are runs under the tokens they were found with."""
+    """A sweep in progress; `tried` are the runs that it has looked at, each once."""
 
     kinds: tuple[str, ...] = ()
     entries: list[SweepEntry] = field(default_factory=list)
     complete: bool = True
-    tried: set[tuple[str, int]] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
 
     def add(self, run_id: str, error: Exception | None, code: str = OK) -> None:
         message = "" if error is None else getattr(error, "message", type(error).__name__)
@@ -144,10 +144,11 @@ class Sweeper:
     async def _fresh(self, sweep: _Sweep, limit: int | None = None) -> list[Hint]:
         # What could not be taken stands in front of the list, so the list is read that much further.
         hints = await self._ledger.store.due(sweep.kinds, limit=PAGE + len(sweep.tried))
-        fresh = [hint for hint in hints if (hint.run, hint.token) not in sweep.tried]
+        # By id and not by token: one that was handed back under a new token is for the next sweep, or this never ends.
+        fresh = [hint for hint in hints if hint.run not in sweep.tried]
         if limit is not None:
             fresh = fresh[: max(0, limit - len(sweep.entries))]
-        sweep.tried.update((hint.run, hint.token) for hint in fresh)
+        sweep.tried.update(hint.run for hint in fresh)
         return fresh
 
     async def _take(self, sweep: _Sweep, hints: Sequence[Hint]) -> None:

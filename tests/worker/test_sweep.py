@@ -236,6 +236,21 @@ async def test_own_loops_are_handed_a_lease_and_what_they_raise_is_an_entry() ->
             Sweeper(ledger, recover, concurrency=0)
 
 
+async def test_a_run_that_is_handed_back_during_a_sweep_is_for_the_next_one() -> None:
+    seen: list[str] = []
+    async with opened() as ledger:
+        await submit(ledger, "r")
+
+        async def look(lease: Lease) -> None:
+            seen.append(lease.run.id)
+
+        with anyio.fail_after(5):
+            report = await Sweeper(ledger, look).recover_all()
+        assert [(e.run, e.code) for e in report.entries] == [("r", "OK")]
+        assert seen == ["r"]
+        assert (await ledger.load("r")).status is Status.QUEUED
+
+
 async def test_i12_sweepers_that_begin_together_recover_each_run_once_and_touch_no_live_one() -> None:
     started: list[str] = []
     async with opened("memory://together") as first, anyio.create_task_group() as tasks:
