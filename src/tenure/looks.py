@@ -61,6 +61,7 @@ class Looks:
         self._names = tuple(kinds)
         self._versions = code_versions
         self._left: dict[str, tuple[int, float]] = {}
+        self._crowded: dict[str, int] = {}
         self._strays: list[str] = []
         self._scatter = False
 
@@ -69,18 +70,22 @@ class Looks:
         now_s = self._ledger.clock.boot_ns() / 1e9
         self._left = {run: left for run, left in self._left.items() if left[1] > now_s}
         # Entries that this worker left to others stand in front of the list until somebody takes them.
-        limit = LOOK_LIMIT + len(self._left)
+        limit = LOOK_LIMIT + len(self._left) + len(self._crowded)
         hints = await self._ledger.store.due(self._names, limit=limit)
         hints = [hint for hint in hints if self._left.get(hint.run, (None, 0))[0] != hint.token]
+        # So do those that need an empty process: asked for once, they keep no slot from the runs behind them.
+        crowded = [hint for hint in hints if self._crowded.get(hint.run) == hint.token]
+        hints = [hint for hint in hints if self._crowded.get(hint.run) != hint.token]
         chosen = choose(hints, free, scatter=self._scatter)
-        alone = empty and len(chosen) == 1
-        leases, crowded, others = await self._claim(chosen, alone=alone)
+        leases, found, others = await self._claim(chosen, alone=empty and len(chosen) == 1)
         self._scatter = others * 2 > len(chosen)
+        crowded += found
         if crowded and empty and not leases:
             first, *rest = crowded
             leases, still, _ = await self._claim([first], alone=True)
             crowded = [*still, *rest]
-        again = bool(others) or (len(leases) == free and len(hints) > free)
+        self._crowded = {hint.run: hint.token for hint in crowded}
+        again = bool(others) or (len(hints) > len(chosen) and (len(leases) == free or len(leases) < len(chosen)))
         return Found(leases=tuple(leases), crowded=tuple(crowded), again=again)
 
     async def take(self, run_id: str, token: int, /) -> Lease | None:
@@ -145,9 +150,11 @@ class Looks:
                 return True
             case RunQuarantined():
                 log.error("run %s was set aside: %s", hint.run, error, extra=extra)
+                self._leave(hint, HELD_FOR_S)
             case RunNotFound() | RunClosed() | RunSuspended():
                 # The index names a run that is not due: either it just ended, or the entry is a stray one.
                 self._strays.append(hint.run)
+                self._leave(hint, HELD_FOR_S)
             case _:
                 log.warning("run %s is left to others: %s", hint.run, error, extra=extra)
                 self._leave(hint, LEFT_FOR_S)
