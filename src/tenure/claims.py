@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -54,6 +54,8 @@ class Claims:
         self._tasks = tasks
         self._heart = heart
         self._on_change = on_change
+        self._flying = 0
+        self._quiet = anyio.Event()
 
     def change(
         self,
@@ -101,15 +103,32 @@ class Claims:
         if (longest := max(change.ttl_ms for change in changes)) > self._ledger.ttl_ms:
             await self._store.raise_ttl(longest)
         box = _Box()
-        self._tasks.start_soon(self._ask, box, list(changes))
+        self._fly(self._ask, box, list(changes))
         try:
             await box.done.wait()
         except BaseException:
             box.abandoned = True
             if box.done.is_set():
-                self._tasks.start_soon(self._give_back, box.results)
+                self._fly(self._give_back, box.results)
             raise
         return box.results
+
+    def _fly(self, call: Callable[..., Awaitable[None]], *args: Any) -> None:
+        async def counted() -> None:
+            try:
+                await call(*args)
+            finally:
+                self._flying -= 1
+                self._quiet.set()
+
+        self._flying += 1
+        self._tasks.start_soon(counted)
+
+    async def quiet(self) -> None:
+        """Wait until no claim is on its way, and what nobody waited for any more has been given back."""
+        while self._flying:
+            self._quiet = anyio.Event()
+            await self._quiet.wait()
 
     async def _ask(self, box: _Box, changes: list[Claim]) -> None:
         sent_ns = self._clock.boot_ns()

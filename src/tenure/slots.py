@@ -147,7 +147,9 @@ class Slots:
             await self._quiet.wait()
 
     async def _give_back(self, lease: Lease) -> None:
-        await self._ledger.claims.give_back(lease, reason="the worker drains")
+        # The worker's tasks are cancelled as soon as its slots are empty.
+        with anyio.move_on_after(CUT_S, shield=True):
+            await self._ledger.claims.give_back(lease, reason="the worker drains")
         self._reports.ended(lease.grant)
 
     async def _execute(self, execution: Execution) -> None:

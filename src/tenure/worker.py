@@ -24,7 +24,7 @@ from tenure.holding import leave
 from tenure.leader import Leader
 from tenure.ledger import Ledger
 from tenure.looks import Found, Looks, together
-from tenure.slots import Slots
+from tenure.slots import CUT_S, Slots
 from tenure.store import Beat, Store
 
 log = logging.getLogger("tenure.worker")
@@ -181,6 +181,9 @@ class Worker:
         finally:
             for scope in list(self._scopes):
                 scope.cancel()
+            # The look or the leader may have had a claim on its way: what it was granted is given back, too.
+            with anyio.move_on_after(CUT_S):
+                await self.ledger.claims.quiet()
             self._ended.set()
 
     async def _listen(self) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tenure import ActiveRun, App, NotAllowed, RunQuarantined, Status, StoreUnavailable, UnknownKind, Worker
-from tenure.core.run import LEADER_ID
+from tenure import ActiveRun, App, NotAllowed, RunQuarantined, Status, StoreUnavailable, UnknownKind, Worker, open_store
+from tenure.core.run import LEADER_ID, Claim
 from tenure.looks import choose
 from tenure.store import Hint
 from worker.kit import dead, opened, until, working
@@ -293,3 +293,51 @@ async def test_the_lifespan_is_entered_once_and_left_at_the_end() -> None:
         await (await ledger.submit(handler, None)).result(timeout=5)
         await (await ledger.submit(handler, None)).result(timeout=5)
     assert seen == ["in", {"pool": 1}, {"pool": 1}, "out"]
+
+
+async def test_runs_that_need_an_empty_process_do_not_keep_the_slots_from_runs_behind_them() -> None:
+    app, started, gate = App(), [], anyio.Event()
+
+    @app.kind("k")
+    async def handler(run: ActiveRun[None], _: None) -> None:
+        started.append(run.id)
+        await run.step("wait", gate.wait)
+
+    async with opened() as ledger:
+        await ledger.submit("k", None, id="busy", priority=1)
+        for n in range(5):
+            await ledger.submit("k", None, id=f"suspect{n}")
+            await dead(ledger, f"suspect{n}")
+        async with working(app, ledger, concurrency=3) as worker:
+            await until(lambda: started == ["busy"])
+            await until(lambda: worker.slots.free == 2)
+            for n in range(2):
+                await ledger.submit("k", None, id=f"r{n}")
+            worker.wake()
+            await until(lambda: sorted(started) == ["busy", "r0", "r1"], seconds=3)
+            gate.set()
+            await until(lambda: len(started) == 8)
+
+
+async def test_i21_a_claim_that_was_on_its_way_when_a_worker_drained_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = anyio.Event()
+    async with open_store("memory://") as store:
+        commit = store.commit
+
+        async def slow(change: Any) -> Any:
+            if isinstance(change, Claim) and change.run == "r":
+                answer = await commit(change)
+                sent.set()
+                await anyio.sleep(0.2)  # the way back
+                return answer
+            return await commit(change)
+
+        monkeypatch.setattr(store, "commit", slow)
+        async with Worker(counting([]), store) as worker:
+            await worker.ledger.submit("k", None, id="r")
+            await sent.wait()
+        run = await store.load("r")
+        assert run is not None
+        assert (run.status, run.nonce, run.crashes) == (Status.QUEUED, "", 0)
