@@ -98,7 +98,7 @@ SQL = [
     replace(_sql, name="consumed item kept (SQL)", caught="test_i15_a_consumed_item",
             old="UPDATE inbox SET data = ? WHERE run = ?",
             new="UPDATE inbox SET data = coalesce(data, ?) WHERE run = ?"),
-    replace(_sql, name="decided by a record that was remembered", file="stores/_sqlite_write.py",
+    replace(_sql, name="decided by a record that was remembered", file="stores/_sqlite_record.py",
             caught="test_i18_a_takeover_through_another_handle",
             old="if kept is not None and kept[0] == data:", new="if kept is not None:"),
 ]  # fmt: skip

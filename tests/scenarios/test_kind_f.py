@@ -18,7 +18,7 @@ async def test_b065_a_lease_is_judged_by_the_store_s_clock(
     store_url: str, namespace: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await created(store)
-    grant, run = await claimed(store, ttl_ms=800)
+    grant, run = await claimed(store, ttl_ms=1_500)
     real = time.time_ns
     for skew_ns in (10 * MINUTE_NS, -10 * MINUTE_NS):
         monkeypatch.setattr(time, "time_ns", lambda skew_ns=skew_ns: real() + skew_ns)

@@ -23,6 +23,7 @@ from tenure.core.run import (
     How,
     Item,
     Post,
+    Renew,
     Row,
     Run,
     Status,
@@ -102,6 +103,11 @@ class StoreCase:
             await advance(ms)
         else:
             await anyio.sleep((ms + 2) / 1000)
+
+    async def run_out(self, store: Store, grant: Grant) -> None:
+        """Let a live lease run out now, however long it was granted for."""
+        assert (await store.commit(Renew(grant=replace(grant, ttl_ms=1)))).verdict is Verdict.LANDED
+        await self.pass_ms(1)
 
     async def create(self, store: Store, run: str = "r1", *, value: Any = None, **more: Any) -> Answer:
         """Create a run of kind `k`."""

@@ -188,10 +188,10 @@ class FenceContract(StoreCase):
         await self.stands(store, change)
 
     async def test_i07_already_is_judged_before_liveness_and_whoever_holds_the_run(self, store: Store) -> None:
-        grant, run = await self.begin(store, ttl_ms=self.short_ms)
+        grant, run = await self.begin(store)
         change = write(grant, run)
         await self.lands(store, change)
-        await self.pass_ms(self.short_ms)
+        await self.run_out(store, grant)
         assert (await self.stands(store, change)).left_ms == 0
         successor, run = await self.claim(store)
         answer = await self.stands(store, change)
@@ -208,17 +208,16 @@ class FenceContract(StoreCase):
         assert (await self.stands(store, change)).left_ms == 0
 
     async def test_the_order_of_judgement_is_grant_status_liveness_sequence_inbox(self, store: Store) -> None:
-        grant, run = await self.begin(store, ttl_ms=self.short_ms)
+        grant, run = await self.begin(store)
         await self.lands(store, signal())
         ahead, stale = replace(run, last_seq=9), replace(grant, nonce=nonce())
         await self.refuses(store, suspend(grant, ahead, "go"), Why.SEQUENCE)
         await self.refuses(store, suspend(grant, run, "go"), Why.INBOX)
-        await self.pass_ms(self.short_ms)
+        await self.run_out(store, grant)
         await self.refuses(store, suspend(grant, ahead, "go"), Why.EXPIRED)
         await self.refuses(store, suspend(stale, ahead, "go"), Why.LOST)
-        grant, run = await self.claim(store, ttl_ms=self.short_ms)
+        grant, run = await self.claim(store)
         await self.lands(store, write(grant, run, status=Status.COMPLETED))
-        await self.pass_ms(self.short_ms)
         await self.refuses(store, suspend(grant, ahead, "go"), Why.CLOSED)
 
     async def test_i08_each_of_many_changes_is_decided_alone(self, store: Store) -> None:
