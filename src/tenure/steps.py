@@ -97,7 +97,7 @@ class Steps:
         await self._may_start(call.key)
         with self._holding(call.key):
             if call.effect != "repeat":
-                await self._announce(call, in_doubt=found is None and ("", call.name) in state.started)
+                await self._announce(call, in_doubt=("", call.name) in state.started)
             return await self._recorded(call)
 
     def _void(self, found: Event) -> bool:

@@ -207,6 +207,44 @@ async def test_i24_a_started_call_without_result_is_in_doubt_and_not_made_again(
     assert (made, doubts) == (["first"], ["InDoubt"])
 
 
+async def test_i24_a_call_that_failed_once_and_was_started_anew_is_in_doubt_all_the_same() -> None:
+    app = App()
+    made: list[str] = []
+    doubts: list[str] = []
+
+    @app.kind("k", retries=1)
+    async def handler(run: ActiveRun[None], _: None) -> str:
+        def pay() -> None:
+            made.append(f"call {len(made) + 1}")
+            raise ValueError("declined")
+
+        try:
+            await run.step("pay", pay, effect="ask")
+        except StepFailed as error:
+            if run.lease.run.failures == 0:
+                raise
+            doubts.append(error.type_name)
+        return "unknown"
+
+    async with fleet(app) as here:
+        handle = await here.ledger.submit(handler, None, id="r")
+        assert (await here.call("r")).failures == 1
+        await anyio.sleep(max(0.0, ((await handle.load()).due_ms - (await here.ledger.store.facts()).now_ms) / 1000))
+
+        async def second(active: ActiveRun[Any]) -> None:
+            async def dies() -> None:
+                made.append("call 2")
+                raise StoreUnavailable("the process is about to die; ask again")
+
+            with pytest.raises(StoreUnavailable):
+                await active.step("pay", dies, effect="ask")
+
+        await here.die("r", second)
+        await here.call("r")
+        assert await handle.result() == "unknown"
+    assert (made, doubts) == (["call 1", "call 2"], ["InDoubt"])
+
+
 async def test_i24_a_repeatable_step_writes_only_its_record_and_runs_again() -> None:
     app, made = App(), []
 

@@ -80,7 +80,8 @@ def events_of(found: Row, /) -> list[dict[str, Any]]:
 class State:
     """What a journal folds to for handlers and own loops; agents fold their own events beside it.
 
-    `records` and `started` go by (scope, name): identity is the name, never the order.
+    `records` and `started` go by (scope, name): identity is the name, never the order. `started` are the calls in
+    doubt: started, and without a record since.
     """
 
     input: Any = None
@@ -103,17 +104,13 @@ class State:
                 self.checkpoints += 1
             case "record":
                 self.records[_name(found)] = found
+                self.started.discard(_name(found))
             case "call/started":
                 self.started.update((found.get("scope", ""), name) for name in found.get("names", ()))
             case "inbox/consumed":
                 self.consumed[str(found.get("item"))] = found
             case _:
                 pass
-
-    @property
-    def in_doubt(self) -> set[tuple[str, str]]:
-        """Return the calls that were started and have no record."""
-        return self.started - self.records.keys()
 
 
 def _name(found: Event) -> tuple[str, str]:
