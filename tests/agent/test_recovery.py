@@ -292,3 +292,27 @@ class Slow:
 
     async def ask(self, request: Any, /) -> ModelReply:
         return ModelReply(message=assistant(await self._answer(request)))
+
+
+async def test_i24_a_call_that_puts_the_run_off_leaves_none_of_those_beside_it_in_doubt(ledger: Ledger) -> None:
+    made: list[str] = []
+
+    @tool
+    async def later() -> str:
+        made.append("later")
+        if made.count("later") == 1:
+            raise TryLater(after=0)
+        return "now"
+
+    @tool(effect="ask")
+    async def pay() -> str:
+        made.append("pay")
+        await anyio.sleep(0.05)
+        return "paid"
+
+    model = ScriptedModel([assistant("", call("c1", "pay"), call("c2", "later")), "done"])
+    durable = CheckpointedAgent(Agent(model, name="walker", tools=[pay, later]), ledger)
+    with pytest.raises(TryLater):
+        await durable.run("go", id="w1")
+    assert await durable.recover("w1") == "done"
+    assert sorted(made) == ["later", "later", "pay"]

@@ -97,15 +97,16 @@ class Calls:
         return sorted_
 
     async def _side_by_side(self, work: Sequence[tuple[Callable[[ToolCall], Awaitable[None]], ToolCall]]) -> None:
-        """Each call ends in a record of its own; what ends the attempt is raised bare."""
+        """Each call ends in a record of its own; what ends the attempt is raised bare, when all of them have ended."""
         failures: list[Exception] = []
 
         async def one(fn: Callable[[ToolCall], Awaitable[None]], call: ToolCall) -> None:
             try:
                 await fn(call)
             except Exception as error:  # noqa: BLE001 - it is raised below, outside the group that would wrap it
+                # The others go on to their records: cut in the middle, they would be made again, or be in doubt. What
+                # a lost lease or a drain cuts is cut from outside.
                 failures.append(error)
-                tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             for fn, call in work:
