@@ -1,0 +1,42 @@
+"""The programs on the pages run, and the commands on them exist."""
+
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tenure import App, Ledger, Status, Worker, open_store
+from tenure.app import load_app
+from tenure.cli.app import build
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.anyio
+async def test_the_handler_of_the_page_takes_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "handlers.md").read_text(), re.DOTALL)[0]
+    (tmp_path / "orders.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    app = load_app("orders:app")
+    assert isinstance(app, App)
+    async with open_store("memory://") as store, Ledger(store, ttl=5) as ledger, Worker(app, ledger, drain=1):
+        handle = await ledger.submit("order", ["tea", "cake"], id="o1")
+        with anyio.fail_after(20):
+            assert await handle.result() == "receipt for 700 under o1:charge"
+        assert (await handle.load()).status is Status.COMPLETED
+
+
+def test_every_command_and_option_on_the_pages_exists() -> None:
+    import typer
+
+    group = typer.main.get_command(build())
+    commands = group.commands  # type: ignore[attr-defined]
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        shown = "\n".join(re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL))
+        for line in re.findall(r"(?m)^(?:\$ )?tenure ([a-z]+)([^\n]*)$", shown):
+            name, rest = line
+            assert name in commands, (page.name, name)
+            options = {option for parameter in commands[name].params for option in parameter.opts}
+            assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= options, (page.name, line)
