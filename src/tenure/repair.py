@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tenure.core import build, rules
-from tenure.core.run import Change, How, Repair, Run, Status, Verdict
+from tenure.core.run import Change, How, Repair, Status, Verdict
 from tenure.errors import TenureError
 from tenure.store import Store, Where
 
@@ -35,10 +35,10 @@ class Repaired:
 
 @dataclass(slots=True)
 class _Seen:
-    """The due index as listed, and the open runs as found after that."""
+    """The due index as listed, and the open runs as found after that with their parents: ids, and no records."""
 
     entries: dict[str, list[str]] = field(default_factory=dict)
-    open: dict[str, Run] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
 
 
 async def repair_pass(store: Store, /, *, go_on: Callable[[], None] = lambda: None) -> Repaired:
@@ -78,7 +78,7 @@ async def _look_at_records(store: Store, seen: _Seen, done: Repaired, go_on: Cal
         lost: list[Change] = []
         cancels: list[Change] = []
         for run in page.runs:
-            seen.open[run.id] = run
+            seen.open[run.id] = run.parent
             done.open += run.status in rules.OPEN
             if run.status is Status.RUNNING and run.lease_until_ms - now_ms > run.granted_ttl_ms:
                 stretched.append(Repair(run=run.id))
@@ -86,6 +86,7 @@ async def _look_at_records(store: Store, seen: _Seen, done: Repaired, go_on: Cal
                 lost.append(Repair(run=run.id))
             if run.cancel_by_ms is not None and run.cancel_by_ms <= now_ms:
                 cancels.append(build.end(run=run.id, how=How.CANCEL, reason="its time of grace is over"))
+                del seen.open[run.id]
         done.stretched += await _ask(store, stretched, go_on)
         done.lost += await _ask(store, lost, go_on)
         done.late += await _ask(store, cancels, go_on)
@@ -95,14 +96,15 @@ async def _look_at_records(store: Store, seen: _Seen, done: Repaired, go_on: Cal
 
 
 async def _cancel_children(store: Store, seen: _Seen, done: Repaired, go_on: Callable[[], None]) -> None:
-    known: dict[str, Run | None] = {}
-    pending = {run.parent for run in seen.open.values() if run.parent}
-    for parent in sorted(pending):
+    gone: set[str] = set()
+    # A parent that was found open just now is not asked for: if it was cancelled since, the next pass sees it.
+    for parent in sorted(set(seen.open.values()) - seen.open.keys() - {""}):
         go_on()
-        known[parent] = await store.load(parent)
-    gone = {name for name, run in known.items() if run is not None and run.status is Status.CANCELLED}
+        run = await store.load(parent)
+        if run is not None and run.status is Status.CANCELLED:
+            gone.add(parent)
     while gone:
-        late = [run.id for run in seen.open.values() if run.parent in gone]
+        late = [run_id for run_id, parent in seen.open.items() if parent in gone]
         reason = "its parent was cancelled"
         done.late += await _ask(store, [build.end(run=r, how=How.CANCEL, reason=reason) for r in late], go_on)
         for run_id in late:

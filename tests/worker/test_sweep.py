@@ -8,6 +8,7 @@ import pytest
 
 from tenure import ActiveRun, App, Lease, Ledger, NotAllowed, Status, StoreUnavailable, Sweeper
 from tenure.core.run import Claim
+from tenure.repair import repair_pass
 from worker.kit import dead, opened
 
 pytestmark = pytest.mark.anyio
@@ -185,6 +186,27 @@ async def test_a_run_over_its_time_of_grace_and_children_of_a_cancelled_parent_a
         "parent.child.child": "cancelled",
         "parent-retry": "queued",
     }
+
+
+async def test_a_pass_asks_for_no_parent_that_it_has_just_seen_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as ledger:
+        await submit(ledger, "open", "late")
+        for parent in ("open", "late"):
+            await ledger.submit("k", None, id=f"{parent}.child", parent=parent)
+        shelf = ledger.store._space.shelves["late"]  # type: ignore[attr-defined]
+        shelf.run = replace(shelf.run, cancel_by_ms=1)
+        asked: list[str] = []
+        load = ledger.store.load
+
+        async def counted(run_id: str, /) -> Any:
+            asked.append(run_id)
+            return await load(run_id)
+
+        monkeypatch.setattr(ledger.store, "load", counted)
+        done = await repair_pass(ledger.store)
+        assert (asked, done.late) == (["late"], 2)
+        found = {run.id: run.status.value async for run in ledger.find()}
+    assert found == {"open": "queued", "open.child": "queued", "late": "cancelled", "late.child": "cancelled"}
 
 
 async def test_b043_a_store_that_fails_makes_the_report_incomplete_and_the_next_sweep_takes_the_rest(
