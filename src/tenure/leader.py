@@ -52,7 +52,7 @@ class Leader:
         self._scope = anyio.CancelScope()
         self._vacant = anyio.Event()
         self._ends_ns = 0
-        self._kinds_ns = self._pass_ns = self._offset_ms = 0
+        self._kinds_ns = self._offset_ms = 0
         self._measured_ms = -(1 << 62)
 
     @property
@@ -123,11 +123,13 @@ class Leader:
     async def _lead(self, lease: Lease) -> None:
         log.info("%s leads", self._ledger.owner)
         self.lease = lease
-        self._pass_ns = self._kinds_ns = 0
+        self._kinds_ns = 0
         self._told = {}
         try:
             async with anyio.create_task_group() as tasks:
                 lease.bind(tasks.cancel_scope, tasks)
+                # Beside the watch: over many runs a pass takes long, and what becomes due meanwhile is due now.
+                tasks.start_soon(self._repair_often, lease)
                 while lease.live:
                     await self._turn(lease)
                     await anyio.sleep(LOOK_S)
@@ -147,15 +149,22 @@ class Leader:
         try:
             lease.check()
             await self._watch()
-            if self._over(self._pass_ns):
-                self._pass_ns = self._in_s(PASS_S)
-                done = await repair_pass(self._ledger.store, go_on=lease.check)
-                self.passes += 1
-                if done.lost or done.strays or done.stretched or done.late or done.corrupt:
-                    log.warning("repair pass: %s", done)
         except TenureError as error:
             log.debug("the leader could not look: %s", error)
             await anyio.sleep(random.uniform(0.2, 0.6))  # noqa: S311 - not a secret
+
+    async def _repair_often(self, lease: Lease) -> None:
+        while lease.live:
+            next_ns = self._in_s(PASS_S)
+            try:
+                done = await repair_pass(self._ledger.store, go_on=lease.check)
+            except TenureError as error:
+                log.warning("the repair pass is not complete, the next one goes on: %s", error)
+            else:
+                self.passes += 1
+                if done.lost or done.strays or done.stretched or done.late or done.corrupt:
+                    log.warning("repair pass: %s", done)
+            await anyio.sleep(max(1.0, (next_ns - self._ledger.clock.boot_ns()) / 1e9))
 
     async def _watch(self) -> None:
         store = self._ledger.store

@@ -128,6 +128,18 @@ async def test_i12_the_pass_on_boot_finds_what_the_index_lost() -> None:
             assert worker.leader.passes == 1
 
 
+async def test_i28_what_becomes_due_during_a_long_pass_is_due_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def long(*_: Any, **__: Any) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr("tenure.leader.repair_pass", long)
+    started: list[str] = []
+    async with opened() as ledger, working(counting(started), ledger) as worker:
+        await until(lambda: worker.leader.leading and worker.looks > 0)
+        await ledger.submit("k", None, id="r", at=0.5)
+        await until(lambda: started == ["r"], seconds=4)
+
+
 async def test_i23_a_drain_hands_back_what_does_not_end_and_counts_nothing() -> None:
     started: list[str] = []
     async with opened("memory://drain") as one, opened("memory://drain") as two:
