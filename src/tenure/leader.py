@@ -107,9 +107,11 @@ class Leader:
             await self._lead(lease)
 
     async def _wait_for_the_end(self) -> None:
-        self._vacant = anyio.Event()
-        with anyio.move_on_after(self.ends_in_s + random.uniform(0, JITTER_S)):  # noqa: S311 - not a secret
-            await self._vacant.wait()
+        # Looks move the end on while the leader renews: whoever waited for the first one would ask for nothing.
+        while self.ends_in_s > 0:
+            self._vacant = anyio.Event()
+            with anyio.move_on_after(self.ends_in_s + random.uniform(0, JITTER_S)):  # noqa: S311 - not a secret
+                await self._vacant.wait()
 
     async def _run_for_it(self) -> Lease:
         ledger = self._ledger

@@ -15,7 +15,8 @@ from tenure.stores._redis_line import LineBroken, pack
 
 _LOG = logging.getLogger("tenure.stores.redis")
 
-PING_S = 10.0
+PING_S = 60.0
+"""Rarely, because many idle workers listen; who misses a wake-up looks by itself every quarter of a minute."""
 RETRY_S = 0.5
 RETRY_MOST_S = 30.0
 
@@ -29,17 +30,13 @@ class Listener:
         self._bell = Bell()
         self._heard = self._bell.heard()
         self._task: asyncio.Task[None] | None = None
-        self._tried = asyncio.Event()
         self._deaf = True
 
-    async def start(self) -> None:
-        """Subscribe, and return when that was done or has failed: what is published from now on is not missed."""
-        self._deaf = False
-        self._begin()
-        await self._tried.wait()
-
     async def woken(self, topics: Sequence[str], /, *, timeout: float) -> bool:
-        """Wait for one of the topics; what was published since this object last waited for it counts at once."""
+        """Wait for one of the topics; what was published since this object last waited for it counts at once.
+
+        The first wait subscribes: many store objects never wait for anything.
+        """
         self._begin()
         return await self._bell.woken(self._heard, topics, timeout=timeout)
 
@@ -69,7 +66,6 @@ class Listener:
             except (LineBroken, RedisError, OSError) as error:
                 _LOG.debug("no wake-ups from %s: %s", self._channel, type(error).__name__)
             self._deaf = True
-            self._tried.set()
             await asyncio.sleep(pause)
             pause = min(2 * pause, RETRY_MOST_S)
 
@@ -78,7 +74,6 @@ class Listener:
         await connection.read_response(disable_decoding=True)
         if self._deaf:
             self._bell.ring()  # what was published while nobody listened is unknown: everybody looks once
-        self._tried.set()
 
     async def _hear(self, connection: AbstractConnection) -> None:
         silent = False

@@ -79,22 +79,29 @@ async def blob(ask: Ask, keys: Keys, run_id: str, digest: str, /) -> bytes | Non
     return found
 
 
-async def due(ask: Ask, keys: Keys, kinds: Sequence[str], now_ms: int, /, *, limit: int) -> list[Hint]:
-    """Return what the indexes of these kinds say is due, the longest due first."""
+async def due(
+    ask: Ask, keys: Keys, kinds: Sequence[str], now_ms: int | None, /, *, limit: int
+) -> tuple[list[Hint], int]:
+    """Return what the indexes of these kinds say is due, the longest due first, and the store's now.
+
+    One round trip, because an idle leader asks four times a second: the server tells its time along with the first
+    entries of each index, and those that are not due yet are left out here. `now_ms` is a test's own time.
+    """
     wanted = list(dict.fromkeys(kinds))
-    replies = await ask(
-        *(pack("ZRANGE", keys.due(k), "-inf", now_ms, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES") for k in wanted)
+    (seconds, us), *replies = await ask(
+        pack("TIME"),
+        *(pack("ZRANGE", keys.due(k), "-inf", "+inf", "BYSCORE", "LIMIT", 0, limit, "WITHSCORES") for k in wanted),
     )
+    now = int(seconds) * 1000 + int(us) // 1000 if now_ms is None else now_ms
     hints = []
     for kind, flat in zip(wanted, replies, strict=True):
         for member, score in zip(flat[::2], flat[1::2], strict=True):
             run_id, _, rest = member.decode(errors="replace").partition(" ")
             token, _, priority = rest.partition(" ")
-            if token.isdecimal() and priority.removeprefix("-").isdecimal():
-                hints.append(
-                    Hint(run=run_id, kind=kind, due_ms=int(float(score)), token=int(token), priority=int(priority))
-                )
-    return sorted(hints, key=lambda hint: (hint.due_ms, hint.run))[:limit]
+            due_ms = int(float(score))
+            if due_ms <= now and token.isdecimal() and priority.removeprefix("-").isdecimal():
+                hints.append(Hint(run=run_id, kind=kind, due_ms=due_ms, token=int(token), priority=int(priority)))
+    return sorted(hints, key=lambda hint: (hint.due_ms, hint.run))[:limit], now
 
 
 async def next_due_ms(ask: Ask, keys: Keys, kinds: Sequence[str], /) -> int | None:

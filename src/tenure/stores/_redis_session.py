@@ -38,7 +38,6 @@ class Wish:
     durability: Durability | None = None
     allow: tuple[str, ...] = ()
     clock: Clock | None = None
-    listens: bool = True
     """Whether to subscribe at once; else the first who waits does, and then looks once for nothing."""
 
 
@@ -97,8 +96,6 @@ class Session:
                 await self._prepare()
             (meta,) = await self.asked(pack("HGETALL", keys.meta))
             check.refuse_meta(text_fields(meta), where)
-            if wish.listens:
-                await self.listener.start()
         except BaseException:
             await listener.aclose()
             await first.aclose()

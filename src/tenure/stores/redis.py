@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Self
@@ -27,6 +28,8 @@ from tenure.stores._redis_line import Reply, pack
 from tenure.stores._redis_session import Session, Wish
 
 _LOG = logging.getLogger("tenure.stores.redis")
+
+TOLD_S = 60.0
 
 
 def open_url(
@@ -59,6 +62,7 @@ class RedisStore:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._level = wish.durability or Durability.MEMORY
         self._beaten = 0
+        self._told = (0, float("-inf"))
 
     @property
     def level(self) -> Durability:
@@ -84,7 +88,7 @@ class RedisStore:
 
     def beside(self) -> RedisStore:
         """Return another, unopened store object with connections of its own."""
-        return RedisStore(replace(self._wish, listens=False))  # until somebody waits: what stands beside mostly beats
+        return RedisStore(self._wish)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -126,8 +130,11 @@ class RedisStore:
     async def _now_ms(self) -> int:
         if self._wish.clock is not None:
             return self._wish.clock.now_ms()
-        ((seconds, us),) = await self._read(pack("TIME"))
-        return int(seconds) * 1000 + int(us) // 1000
+        # For what nothing decides by: the last answer of the server, carried on by this machine for a minute at most.
+        if time.monotonic() - self._told[1] > TOLD_S:
+            ((seconds, us),) = await self._read(pack("TIME"))
+            self._told = (int(seconds) * 1000 + int(us) // 1000, time.monotonic())
+        return self._told[0] + round((time.monotonic() - self._told[1]) * 1000)
 
     async def load(self, run_id: str, /) -> Run | None:
         """Return the record."""
@@ -155,7 +162,10 @@ class RedisStore:
 
     async def due(self, kinds: Sequence[str], /, *, limit: int = 100) -> list[Hint]:
         """Return what the index says is due."""
-        hints = await reads.due(self._read, self._keys, kinds, await self._now_ms(), limit=limit)
+        clock = self._wish.clock
+        own_ms = clock.now_ms() if clock is not None else None
+        hints, now_ms = await reads.due(self._read, self._keys, kinds, own_ms, limit=limit)
+        self._told = (now_ms, time.monotonic())
         for hint in hints:
             self._opened().kinds[hint.run] = hint.kind
         return hints
