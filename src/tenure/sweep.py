@@ -113,6 +113,7 @@ class Sweeper:
             await self._begin(sweep)
             while fresh := await self._fresh(sweep):
                 for hint in fresh:
+                    sweep.tried.add(hint.run)
                     sweep.add(hint.run, None, DUE)
         except TenureError as error:
             sweep.broke_off(error)
@@ -130,7 +131,8 @@ class Sweeper:
                 # In another order than other sweepers that began with this one.
                 random.shuffle(fresh)
                 for at in range(0, len(fresh), self._concurrency):
-                    await self._take(sweep, fresh[at : at + self._concurrency])
+                    if await self._take(sweep, fresh[at : at + self._concurrency]):
+                        break  # others are at work on this list: what they took is no longer on a new one
         except TenureError as error:
             sweep.broke_off(error)
         return await self._report(sweep)
@@ -148,10 +150,12 @@ class Sweeper:
         fresh = [hint for hint in hints if hint.run not in sweep.tried]
         if limit is not None:
             fresh = fresh[: max(0, limit - len(sweep.entries))]
-        sweep.tried.update(hint.run for hint in fresh)
         return fresh
 
-    async def _take(self, sweep: _Sweep, hints: Sequence[Hint]) -> None:
+    async def _take(self, sweep: _Sweep, hints: Sequence[Hint]) -> bool:
+        """Claim and recover; return whether others were quicker."""
+        sweep.tried.update(hint.run for hint in hints)
+        before = len(sweep.entries)
         crowded: list[Hint] = []
         async with anyio.create_task_group() as tasks:
             for hint, found in zip(hints, await self._claim(hints, alone=len(hints) == 1), strict=True):
@@ -167,6 +171,8 @@ class Sweeper:
                 await self._under(sweep, found)
             else:
                 sweep.add(hint.run, found)
+        others = sum(entry.code in (Code.LEASE_HELD, Code.RUN_CONFLICT) for entry in sweep.entries[before:])
+        return others * 2 >= len(hints)
 
     async def _claim(self, hints: Sequence[Hint], *, alone: bool) -> list[Lease | TenureError]:
         claims = self._ledger.claims
