@@ -7,7 +7,9 @@ for an empty process, one that has served its probation is handed back and goes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import os
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import anyio
@@ -16,13 +18,14 @@ from tenure.app import App
 from tenure.executing import Execution, Reports
 from tenure.lease import Lease
 from tenure.ledger import Ledger
-from tenure.store import Hint
+from tenure.store import Beat, Hint
 
 log = logging.getLogger("tenure.worker")
 
 CUT_S = 5.0
 PATIENCE_S = 5.0
 OVERDUE_LOOK_S = 1.0
+BEAT_TTL_MS = 60_000
 
 
 class Slots:
@@ -37,6 +40,7 @@ class Slots:
         ledger: Ledger,
         reports: Reports,
         *,
+        kinds: Iterable[str],
         count: int,
         patient: bool,
         deps: Any,
@@ -51,6 +55,7 @@ class Slots:
         self._app = app
         self._ledger = ledger
         self._reports = reports
+        self._kinds = tuple(kinds)
         self._count = count
         self._patient = patient
         self._deps = deps
@@ -58,6 +63,7 @@ class Slots:
         self._wake = wake
         self._crowded_ns: int | None = None
         self._quiet = anyio.Event()
+        self._beat_ns = -(1 << 62)
 
     @property
     def free(self) -> int:
@@ -129,6 +135,24 @@ class Slots:
             # Not handed back: a successor would start beside it.
             log.error("run %s does not stop; its lease runs out\n%s", execution.lease.run.id, execution.stacks)
             self._ledger.claims.drop(execution.lease)
+
+    async def beat(self) -> None:
+        """Write this worker's row, now and then: a hint for people."""
+        ledger = self._ledger
+        if ledger.clock.boot_ns() - self._beat_ns < BEAT_TTL_MS * 1_000_000 // 3:
+            return
+        self._beat_ns = ledger.clock.boot_ns()
+        row = Beat(
+            name=ledger.owner,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            kinds=self._kinds,
+            version=self._app.version,
+            slots=self._count,
+            busy=len(self.executions),
+            lag_ms=ledger.pulse.lag_ms,
+        )
+        await ledger.store.beat(row, ttl_ms=BEAT_TTL_MS)
 
     async def watch_overdue(self) -> None:
         """Say where runs stand that do not stop although the store may have let somebody else in."""

@@ -6,9 +6,7 @@ Woken by the store, by the leader, and by its own runs that end; on its own it l
 from __future__ import annotations
 
 import logging
-import os
 import random
-import socket
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -25,14 +23,13 @@ from tenure.leader import Leader
 from tenure.ledger import Ledger
 from tenure.looks import Found, Looks, together
 from tenure.slots import CUT_S, Slots
-from tenure.store import Beat, Store
+from tenure.store import Store
 
 log = logging.getLogger("tenure.worker")
 
 DRAIN_S = 25.0
 LOOK_AT_LEAST_S = (13.0, 15.0)
 JITTER_S = 0.1
-BEAT_TTL_MS = 60_000
 SPARE_FOR_S = 4.0
 
 
@@ -83,7 +80,6 @@ class Worker:
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._scopes: set[anyio.CancelScope] = set()
-        self._beat_ns = -(1 << 62)
 
     async def __aenter__(self) -> Self:
         """Open the ledger and the app's lifespan, and begin to look."""
@@ -105,6 +101,7 @@ class Worker:
                 self.app,
                 self.ledger,
                 self._reports,
+                kinds=self.kinds,
                 count=self.concurrency,
                 patient=self._supervised,
                 deps=deps,
@@ -239,7 +236,7 @@ class Worker:
                 slots.start(lease)
             slots.note_crowded(found.crowded)
 
-        await together(self.leader.look, self._beat, *([look] if slots.free > 0 else []))
+        await together(self.leader.look, slots.beat, *([look] if slots.free > 0 else []))
         await self._looking.tidy()
         return found.again and slots.free > 0
 
@@ -283,20 +280,3 @@ class Worker:
             message = "the worker is not started; use `async with worker:`"
             raise NotAllowed(message)
         return self._tasks
-
-    async def _beat(self) -> None:
-        clock, pulse = self.ledger.clock, self.ledger.pulse
-        if clock.boot_ns() - self._beat_ns < BEAT_TTL_MS * 1_000_000 // 3:
-            return
-        self._beat_ns = clock.boot_ns()
-        row = Beat(
-            name=self.ledger.owner,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            kinds=tuple(self.kinds),
-            version=self.app.version,
-            slots=self.concurrency,
-            busy=len(self.slots.executions),
-            lag_ms=pulse.lag_ms,
-        )
-        await self.ledger.store.beat(row, ttl_ms=BEAT_TTL_MS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from tenure import App, Ledger, Run, Status, Store, Worker, open_store
+from tenure import ActiveRun, App, Ledger, Run, Status, Store, Worker, open_store
 from tenure.core import build
 from tenure.core.run import Claim, How
 
@@ -54,3 +54,20 @@ async def until(test: Any, *, seconds: float = 10) -> None:
             if found:
                 return
             await anyio.sleep(0.005)
+
+
+def counting(started: list[str], gate: anyio.Event | None = None, **options: Any) -> App:
+    """An app whose only kind notes its runs and waits for the gate inside a step."""
+    app = App()
+
+    @app.kind("k", **options)
+    async def handler(run: ActiveRun[Any], _: Any) -> str:
+        async def work() -> str:
+            started.append(run.id)
+            if gate is not None:
+                await gate.wait()
+            return run.id
+
+        return await run.step("work", work)
+
+    return app

@@ -10,26 +10,9 @@ from tenure import ActiveRun, App, NotAllowed, RunQuarantined, Status, StoreUnav
 from tenure.core.run import LEADER_ID, Claim
 from tenure.looks import choose
 from tenure.store import Hint
-from worker.kit import dead, opened, until, working
+from worker.kit import counting, dead, opened, until, working
 
 pytestmark = pytest.mark.anyio
-
-
-def counting(started: list[str], gate: anyio.Event | None = None, **options: Any) -> App:
-    """An app whose only kind notes its runs and waits for the gate inside a step."""
-    app = App()
-
-    @app.kind("k", **options)
-    async def handler(run: ActiveRun[Any], _: Any) -> str:
-        async def work() -> str:
-            started.append(run.id)
-            if gate is not None:
-                await gate.wait()
-            return run.id
-
-        return await run.step("work", work)
-
-    return app
 
 
 async def test_it_runs_what_is_due_now_what_becomes_due_and_no_more_than_it_has_slots_for() -> None:
@@ -167,82 +150,6 @@ async def test_a_drain_with_less_grace_shortens_the_one_that_goes_on() -> None:
                 tasks.start_soon(worker.drain)
                 await anyio.sleep(0.05)
                 await worker.drain(grace=0)
-
-
-async def test_i22_three_deaths_and_no_fourth_start() -> None:
-    started: list[str] = []
-    async with opened() as ledger:
-        await ledger.submit("k", None, id="poison")
-        await dead(ledger, "poison")
-        # The back-off after the second death is in the record; the store's clock is the test's.
-        run = await dead(ledger, "poison")
-        assert run.crashes == 1
-        await until(lambda: _due(ledger, "poison"))
-        run = await dead(ledger, "poison")
-        assert run.crashes == 2
-        await until(lambda: _due(ledger, "poison"))
-        async with working(counting(started), ledger):
-            with pytest.raises(RunQuarantined):
-                await ledger.handle("poison").result(timeout=5)
-        run = await ledger.load("poison")
-        assert (run.status, run.crashes, started) == (Status.QUARANTINED, 3, [])
-        assert [line.reason for line in run.grants] == ["signal 9"] * 3
-
-
-async def _due(ledger: Any, run_id: str) -> bool:
-    run = await ledger.load(run_id)
-    return bool((await ledger.store.facts()).now_ms >= run.due_ms)
-
-
-async def test_i22_a_run_that_shared_a_death_is_alone_until_it_lands_a_step_and_the_next_comes_after() -> None:
-    app, beside, gate = App(), [], anyio.Event()
-
-    @app.kind("k")
-    async def handler(run: ActiveRun[None], _: None) -> None:
-        async def first() -> None:
-            beside.append((run.id, len(worker.slots.executions)))
-            await anyio.sleep(0.05)
-
-        await run.step("first", first)
-        await run.step("second", gate.wait)
-
-    async with opened() as ledger:
-        for n in range(4):
-            await ledger.submit("k", None, id=f"r{n}")
-            await dead(ledger, f"r{n}")
-        async with working(app, ledger) as worker:
-            await until(lambda: len(beside) == 4)
-            assert [count for _, count in beside] == [1, 1, 1, 1]
-            # All have served their probation, so all go on side by side.
-            await until(lambda: len(worker.slots.executions) == 4)
-            gate.set()
-            await until(lambda: not worker.slots.executions)
-        runs = [run async for run in ledger.find()]
-        assert [(run.status, run.attempt, run.crashes) for run in runs] == [(Status.COMPLETED, 2, 0)] * 4
-
-
-async def test_a_run_that_needs_an_empty_process_gets_one_though_others_keep_coming(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tenure.slots.PATIENCE_S", 0.2)
-    app, started = App(), []
-
-    @app.kind("k")
-    async def handler(run: ActiveRun[None], _: None) -> None:
-        started.append(run.id)
-        await run.step("work", anyio.sleep, 0.05)
-
-    async with opened() as ledger:
-        await ledger.submit("k", None, id="suspect")
-        await dead(ledger, "suspect")
-        await ledger.submit("k", None, id="r0")
-        async with working(app, ledger, concurrency=2):
-            with anyio.fail_after(10):
-                while "suspect" not in started:
-                    # There is always something that could share the process.
-                    await ledger.submit("k", None)
-                    await anyio.sleep(0.02)
-    assert started[0] != "suspect"
 
 
 async def test_b062_corrupt_data_sets_one_run_aside_and_the_others_go_on() -> None:
