@@ -229,7 +229,8 @@ async def test_i24_a_call_that_failed_once_and_was_started_anew_is_in_doubt_all_
     async with fleet(app) as here:
         handle = await here.ledger.submit(handler, None, id="r")
         assert (await here.call("r")).failures == 1
-        await anyio.sleep(max(0.0, ((await handle.load()).due_ms - (await here.ledger.store.facts()).now_ms) / 1000))
+        due_ms = (await handle.load()).due_ms or 0
+        await anyio.sleep(max(0.0, (due_ms - (await here.ledger.store.facts()).now_ms) / 1000))
 
         async def second(active: ActiveRun[Any]) -> None:
             async def dies() -> None:
