@@ -231,6 +231,17 @@ async def test_i23_a_signal_to_the_whole_group_is_obeyed_once_and_a_child_drains
     assert [note.what for note in workers.notes("end")] == ["end r 0"]
 
 
+async def test_i23_a_child_whose_supervisor_is_gone_ends_though_a_thread_of_it_goes_on(workers_on_file: Fleet) -> None:
+    process = workers_on_file.worker("--processes", "1", "--drain", "0.2")
+    async with opened(workers_on_file) as seen:
+        await seen.submit("deaf", 60.0, "r")
+        await noted(workers_on_file, "call r")
+        (child,) = children(process.pid)
+        process.kill()
+        wait_until(lambda: not alive(child), seconds=15)
+    assert workers_on_file.notes("awake") == []
+
+
 async def test_a_frozen_child_is_killed_when_all_its_leases_are_over_and_its_runs_go_on_elsewhere(
     workers: Fleet,
 ) -> None:

@@ -6,7 +6,10 @@ It loads the app and opens the store; why that failed is told on the pipe.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,7 +44,20 @@ def main(arguments: Sequence[str], /) -> int:
     except TenureError as error:
         pipe.fatal(error.code.value, error.message)
         return 1
+    _leave_threads()
     return 0
+
+
+def _leave_threads() -> None:
+    """End the process if a thread of a run goes on: nobody may be left to kill it, and Python would wait for it."""
+    until = time.monotonic() + 1
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                logging.getLogger("tenure.child").error("thread %s does not stop: the process ends", thread.name)
+                logging.shutdown()
+                os._exit(0)
 
 
 async def _work(app: App, orders: Mapping[str, Any], in_fd: int, pipe: Pipe) -> None:
