@@ -132,6 +132,9 @@ class Supervisor:
         self.children.discard(child)
         if ends:
             await self._end(child, ends)
+        if child.spare:
+            # It may have been on its way out when it was told of a run: whoever sees that run says so again.
+            self._order_look()
         return child.begun
 
     def _give_up(self, fatal: tuple[str, str]) -> None:
@@ -152,9 +155,12 @@ class Supervisor:
             told = answer.verdict.value if isinstance(answer, Answer) else str(answer)
             extra = {"run_id": end.run}
             log.warning("run %s of child %s: %s, %s", end.run, child.name, end.how.value, told, extra=extra)
-        for other in self.children:
-            other.order("look")
+        self._order_look()
         await self._store.wake("due")
+
+    def _order_look(self) -> None:
+        for child in self.children:
+            child.order("look")
 
     async def _commit(self, ends: Sequence[Any]) -> Sequence[Answer | TenureError]:
         answers = await self._store.commit_many(ends)

@@ -253,8 +253,9 @@ class Worker:
                 self.slots.pass_on()
             return False
         while wanted:
-            run_id, token = wanted.popitem()
+            run_id, token = next(iter(wanted.items()))
             lease = await self._looking.take(run_id, token)
+            wanted.pop(run_id, None)
             if lease is not None:
                 self.slots.start(lease)
                 return False

@@ -1,13 +1,18 @@
-"""One child as its supervisor sees it, once it is dead."""
+"""Children as their supervisor sees them, once they are dead."""
 
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import anyio
 import pytest
 
+from tenure import open_store
 from tenure.spawned import Spawned, spawn
+from tenure.supervisor import Supervisor
+from worker.kit import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="process groups and pidfds")]
 
@@ -54,3 +59,32 @@ async def test_a_dead_child_is_not_killed_again_for_its_number_may_be_anothers()
     finally:
         os.killpg(other.pid, signal.SIGKILL)
         other.wait()
+
+
+CHILD = """
+import json, os, sys
+orders, out = os.fdopen(int(sys.argv[1])), int(sys.argv[2])
+def tell(**said):
+    os.write(out, json.dumps(said).encode() + b"\\n")
+first = json.loads(orders.readline())
+tell(t="state", ready=True, loop_ms=0, heartbeat_ms=0)
+if not first["spare"]:
+    tell(t="crowded", run="r", token=1)
+    for line in orders:
+        what = json.loads(line)["t"]
+        if what == "drain":
+            break
+        with open(first["notes"], "a") as notes:
+            notes.write(what + "\\n")
+tell(t="drained")
+"""
+
+
+async def test_when_a_spare_child_ends_the_others_look_for_what_it_was_not_there_to_take(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    async with open_store(f"sqlite:///{tmp_path}/s.db") as store, anyio.create_task_group() as tasks:
+        command, settings = (sys.executable, "-c", CHILD), {"notes": str(notes)}
+        supervisor = Supervisor(store, command, settings, processes=1, drain=1, ttl=30)
+        tasks.start_soon(supervisor.run)
+        await until(lambda: notes.exists() and "look" in notes.read_text(), seconds=20)
+        os.kill(os.getpid(), signal.SIGTERM)
