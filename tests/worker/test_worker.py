@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from tenure import ActiveRun, App, NotAllowed, RunQuarantined, Status, StoreUnavailable, UnknownKind, Worker, open_store
+from tenure.cli.worker import live
 from tenure.core.run import LEADER_ID, Claim
 from tenure.looks import choose
 from tenure.store import Hint
@@ -189,6 +190,15 @@ async def test_it_is_ready_once_it_has_looked_and_not_while_the_store_is_away(mo
         await until(lambda: not worker.ready)
         monkeypatch.undo()
         await until(lambda: worker.ready)
+
+
+async def test_it_is_live_while_its_heartbeat_waits_for_a_store_that_is_away() -> None:
+    async with opened(ttl=60) as ledger, working(counting([]), ledger) as worker:
+        # A beat may wait for ttl/6: a worker must not be restarted because its store is.
+        ledger.pulse.turned_ns = ledger.clock.boot_ns() - 11_000_000_000
+        assert live(worker)
+        ledger.pulse.turned_ns = ledger.clock.boot_ns() - 61_000_000_000
+        assert not live(worker)
 
 
 async def test_the_lifespan_is_entered_once_and_left_at_the_end() -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tenure.worker")
 
 AppArgument = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The App object, for example fleet:app.")]
-LIVE_MS = 5000
 
 
 def register(app: typer.Typer, /) -> None:
@@ -99,7 +98,7 @@ async def _here(
             async with made:
                 await _until_signalled(made)
 
-        await _beside(run, at, live=lambda: _live(made), ready=lambda: made.ready)
+        await _beside(run, at, live=lambda: live(made), ready=lambda: made.ready)
 
 
 async def _until_signalled(made: Worker) -> None:
@@ -123,10 +122,13 @@ async def _drain(made: Worker, grace: float | None) -> None:
     await made.drain(grace=grace)
 
 
-def _live(made: Worker) -> bool:
-    # That this runs at all says that the loop answers.
+def live(made: Worker, /) -> bool:
+    """Return whether the heartbeat answers; that anybody is told says that the loop does.
+
+    It may wait ttl/6 for a store that is away, which is no reason to end the worker.
+    """
     ledger = made.ledger
-    return (ledger.clock.boot_ns() - ledger.pulse.turned_ns) / 1e6 < LIVE_MS
+    return (ledger.clock.boot_ns() - ledger.pulse.turned_ns) / 1e6 < ledger.ttl_ms
 
 
 async def _beside(
