@@ -1,6 +1,6 @@
 """What a step costs in bytes, as ratios: what stays of a run to its events, and a late step to an early one.
 
-    python bench/bytes_per_step.py --store sqlite [--steps 400]
+    python bench/bytes_per_step.py --store sqlite|redis7|valkey9 [--steps 400]
 
 A step adds an event of about 3 KB. Exits 1 above a bar.
 """
@@ -9,9 +9,10 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,7 @@ import anyio
 from tenure.core import build, journal
 from tenure.core.run import Claim, Grant
 from tenure.stores import open_store
+from tenure.testing.servers import REDIS7, VALKEY9, RedisServer, ServerKind, server_section, start_server
 
 STEP_BYTES = 2975
 LATE_TO_EARLY = 1.1
@@ -80,7 +82,40 @@ def sqlite() -> Iterator[Meter]:
         yield SqliteMeter(Path(folder) / "bytes.db")
 
 
-METERS = {"sqlite": sqlite}
+@dataclass
+class ServerMeter:
+    """What a server has appended to its append-only file."""
+
+    server: RedisServer
+    kept: tuple[str, float] = ("append-only file", 1.3)
+
+    @property
+    def url(self) -> str:
+        """The private server."""
+        return self.server.url
+
+    def written_bytes(self) -> int:
+        """The size of the append-only file; nothing is taken out of it, because it is never rewritten here."""
+        return int(server_section(self.server.url, "persistence")["aof_current_size"])
+
+    def kept_bytes(self) -> int:
+        """The same: what was appended stays."""
+        return self.written_bytes()
+
+
+@contextmanager
+def server(kind: ServerKind) -> Iterator[Meter]:
+    """A private server, gone at the end."""
+    options = {"appendonly": "yes", "appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
+    with start_server(kind, options=options) as started:
+        yield ServerMeter(started)
+
+
+METERS: dict[str, Callable[[], AbstractContextManager[Meter]]] = {
+    "sqlite": sqlite,
+    "redis7": partial(server, REDIS7),
+    "valkey9": partial(server, VALKEY9),
+}
 
 
 async def run_steps(meter: Meter, steps: int) -> tuple[int, list[int]]:
