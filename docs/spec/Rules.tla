@@ -60,7 +60,7 @@ Ids(items)  == { i.id : i \in items }
 holds(r, g) == r.token = g.token /\ r.nonce = g.nonce /\ r.epoch = g.epoch
 grant(r, s, g) == Fence => holds(r, g) /\ (EpochCheck => s.native = g.epoch)
 live(r, s)  == Live => r.lease > s.now
-free(r, s)  == Free => r.lease <= s.now
+free(r, s)  == Free => r.status # "running" \/ r.lease <= s.now
 later(r, s) == LET next  == r.token + 1
                       clock == s.now * Micro + s.micros
                   IN  IF ClockInToken /\ clock > next THEN clock ELSE next

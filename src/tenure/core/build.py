@@ -69,6 +69,9 @@ def commit(
     if status is Status.SUSPENDED and (inbox_seq is None or wants is None):
         message = "a suspension names what it waits for and how much of the inbox it has read"
         raise NotAllowed(message, run_id=grant.run)
+    if status in (Status.RUNNING, Status.QUARANTINED):
+        message = f"no commit makes a run {status}; leave the status out to go on, or set it aside with `quarantine`"
+        raise NotAllowed(message, run_id=grant.run)
     named = {canonical.digest(data): data for data in blobs}
     effects: dict[str, Any] = {
         "status": status.value if status is not None else None,

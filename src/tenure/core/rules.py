@@ -76,8 +76,11 @@ def live(run: Run, facts: Facts) -> bool:
 
 
 def free(run: Run, facts: Facts) -> bool:
-    """Return whether a stranger may take the lease: it ran out, or its holder died with another boot."""
-    return not live(run, facts) or (facts.boot != "" and not run.epoch.startswith(facts.boot))
+    """Return whether a stranger may take the lease: nobody holds it, it ran out, or its holder died with another boot.
+
+    A lease that was ended may lie ahead of a store clock that was set back since; it is nobody's all the same.
+    """
+    return not _running(run) or not live(run, facts) or (facts.boot != "" and not run.epoch.startswith(facts.boot))
 
 
 def due_index(run: Run) -> int | None:

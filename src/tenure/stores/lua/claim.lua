@@ -23,7 +23,7 @@ local function unclaimable(run, c)
   end
   if f.max_ttl_ms ~= 0 and tonumber(c.ttl_ms) > f.max_ttl_ms then return 'ttl' end
   if not OPEN[run.status] then return status_why(run.status) end
-  if live(run, f) then return 'held' end
+  if run.status == 'running' and live(run, f) then return 'held' end
   if run.due_ms == '' or tonumber(run.due_ms) > f.ms then
     return run.status == 'suspended' and 'suspended' or 'not_due'
   end
