@@ -14,7 +14,6 @@ from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
 from tenure.testing.contract import StoreContract
 from tenure.testing.contract_case import claim, nonce, signal, write
-from tenure.testing.generate import Tally
 from tenure.testing.servers import REDIS8
 
 
@@ -82,9 +81,6 @@ class TestRedisOnALogThatIsAlwaysWritten(RedisCase):
         self.server.kill()
         self.server.start()
         return store
-
-    def met_enough(self, tally: Tally) -> None:
-        """Fewer sequences, in real time; that all is met was shown above."""
 
     async def test_i10_a_restart_does_not_cut_short_the_grace_of_the_history_before(self, store: Store) -> None:
         await store.raise_ttl(60_000)
