@@ -28,7 +28,7 @@ from tenure.core.run import (
     Why,
 )
 from tenure.effects import Append, Effects, InboxUnread, merged
-from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, TenureError
+from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.heartbeat import Pulse
 from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
@@ -235,8 +235,12 @@ class Committer:
         try:
             with anyio.fail_after(self._trust.remaining_ms / 1000):
                 answer = await self._store.commit(change)
-        except UNANSWERED:
+        except (*UNANSWERED, StoreUnsafe) as error:
             self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=ttl_ms)
+            if isinstance(error, StoreUnsafe):
+                # It was safe when it was opened: a failover shows the former primary as a replica for a while. What was
+                # sent before may have landed, so it is asked again like any other, as long as the lease lasts.
+                raise StoreUnavailable(error.message, run_id=change.run) from error
             raise
         self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=ttl_ms)
         return answer, sent_ns

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from tenure import LeaseLost, Ledger, NotAllowed, OutcomeUnknown, Status, open_store
+from tenure import LeaseLost, Ledger, NotAllowed, OutcomeUnknown, Status, StoreUnsafe, TenureError, open_store
 from tenure.clock import ManualClock
 from tenure.core.run import Answer, Change, Claim, Commit, Grant, Run, Verdict, Why
 from tenure.lease import Lease
@@ -142,3 +142,28 @@ async def test_bad_addresses_in_a_journal_are_named(store: FaultStore) -> None:
                 _ = [event async for event in handle.events(after=after)]
         assert [address async for address, _ in handle.events(after="0")] == ["1.0"]
         assert [address async for address, _ in handle.events(after="1.0")] == []
+
+
+class Demoted(FaultStore):
+    """A store whose reply to a commit is lost, and which then says for two answers that it is a replica."""
+
+    says = 0
+
+    async def _one(self, change: Change) -> Answer | TenureError:
+        if isinstance(change, Commit) and self.says:
+            self.says -= 1
+            if self.says == 2:
+                await self.inner.commit(change)
+                return OutcomeUnknown("the reply was lost; it was ordered so")
+            return StoreUnsafe("it is a replica and takes no writes; it was ordered so")
+        return await super()._one(change)
+
+
+async def test_i07_a_failover_that_answers_as_a_replica_for_a_while_fails_no_write() -> None:
+    async with Demoted(open_store("memory://")) as store, Ledger(store, ttl=5) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            store.says = 3
+            await lease.checkpoint({"n": 1})
+            assert (store.says, lease.run.last_seq) == (0, 2)
+            await lease.settle()
