@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -39,16 +40,12 @@ class Pipe:
         fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         self._fd = fd
         self._guard = threading.Lock()
-        self.unsaid = 0
 
     def tell(self, what: str, **said: Any) -> None:
         """Tell one line; a claim whose line is not written is left to the end of its lease."""
         data = json.dumps({"t": what, **said}).encode() + b"\n"
-        with self._guard:
-            try:
-                os.write(self._fd, data)
-            except OSError:
-                self.unsaid += 1
+        with self._guard, suppress(OSError):
+            os.write(self._fd, data)
 
     def granted(self, grant: Grant, /) -> None:
         """Tell that this process holds the grant."""

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,32 +135,31 @@ class Spawned:
 def spawn(command: Sequence[str], settings: Mapping[str, Any], /, *, name: str, spare: bool) -> Spawned:
     """Start a child by `command` with the numbers of its two pipes behind it, and tell it what to work on.
 
-    Settings go by the pipe: a store's URL may hold a password, and an argument is for everybody to read.
+    OSError if there is no process or descriptor to be had. Settings go by the pipe: a store's URL may hold a password,
+    and an argument is for everybody to read.
     """
-    orders_in, orders_out = os.pipe()
-    lines_in, lines_out = os.pipe()
+    with ExitStack() as theirs, ExitStack() as ours:
+        orders_in, orders_out = os.pipe()
+        theirs.callback(os.close, orders_in)
+        ours.callback(os.close, orders_out)
+        lines_in, lines_out = os.pipe()
+        theirs.callback(os.close, lines_out)
+        ours.callback(os.close, lines_in)
+        process = _started([*command, str(orders_in), str(lines_out)], (orders_in, lines_out))
+        # Should this fail, the process finds its pipe of orders at its end, and leaves.
+        pidfd = os.pidfd_open(process.pid)
+        ours.pop_all()
+    os.set_blocking(lines_in, False)
+    os.set_blocking(orders_out, False)
+    child = Spawned(name=name, spare=spare, process=process, pidfd=pidfd, orders_fd=orders_out, lines_fd=lines_in)
+    child.order("start", **{**settings, "name": name, "spare": spare})
+    return child
+
+
+def _started(command: Sequence[str], fds: tuple[int, int]) -> subprocess.Popen[bytes]:
     # Blocked until the child has handlers of its own, so that a signal to the whole service does not end it before.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        process = subprocess.Popen(  # noqa: S603 - this project's own program
-            [*command, str(orders_in), str(lines_out)],
-            pass_fds=(orders_in, lines_out),
-            stdin=subprocess.DEVNULL,
-            process_group=0,
-        )
+        return subprocess.Popen(command, pass_fds=fds, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - our own
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(orders_in)
-        os.close(lines_out)
-    os.set_blocking(lines_in, False)
-    os.set_blocking(orders_out, False)
-    child = Spawned(
-        name=name,
-        spare=spare,
-        process=process,
-        pidfd=os.pidfd_open(process.pid),
-        orders_fd=orders_out,
-        lines_fd=lines_in,
-    )
-    child.order("start", **{**settings, "name": name, "spare": spare})
-    return child

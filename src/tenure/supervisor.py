@@ -103,17 +103,23 @@ class Supervisor:
         quick = 0
         while not self.draining:
             born = anyio.current_time()
-            began = await self._until_dead(self._spawn(spare=False))
+            child = self._spawn(spare=False)
+            began = child is not None and await self._until_dead(child)
             # One that worked is followed at once; after some that did not, or not for long, the next comes later.
             quick = 0 if began and anyio.current_time() - born > LONG_S else quick + 1
             pause_s = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2 ** (quick - 3)) if quick > 2 or not began else 0
             with anyio.move_on_after(pause_s):
                 await self._stop.wait()
 
-    def _spawn(self, *, spare: bool) -> Spawned:
+    def _spawn(self, *, spare: bool) -> Spawned | None:
         self._born += 1
         name = f"{socket.gethostname()}-{os.getpid()}.{self._born}"
-        child = spawn(self._command, self._settings, name=name, spare=spare)
+        try:
+            child = spawn(self._command, self._settings, name=name, spare=spare)
+        except OSError as error:
+            # No memory, process or descriptor to be had now: the children that are there work on.
+            log.error("child %s could not be started, it is tried again: %s", name, error)  # noqa: TRY400
+            return None
         self.children.add(child)
         if self.draining:
             child.order("drain", seconds=0)
@@ -188,6 +194,8 @@ class Supervisor:
         spare = next((child for child in self.children if child.spare), None)
         if spare is None:
             spare = self._spawn(spare=True)
+            if spare is None:
+                return
             self._places.start_soon(self._until_dead, spare)
         spare.order("want", run=run_id, token=token)
 

@@ -1,10 +1,12 @@
 """Children as their supervisor sees them, once they are dead."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -88,3 +90,38 @@ async def test_when_a_spare_child_ends_the_others_look_for_what_it_was_not_there
         tasks.start_soon(supervisor.run)
         await until(lambda: notes.exists() and "look" in notes.read_text(), seconds=20)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def test_a_child_that_cannot_be_started_is_tried_again_and_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.supervisor.FIRST_PAUSE_S", 0.01)
+    tried: list[int] = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def starved(*args: Any, **options: Any) -> Spawned:
+        # No gap among the descriptors, and one more to be had each time: each time another one is missing.
+        filled = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (filled[-1] + 1 + len(tried), hard))
+        tried.append(1)
+        try:
+            return spawn(*args, **options)
+        except OSError:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            left = os.dup(0)
+            os.close(left)
+            assert left == filled[-1] + 1
+            raise
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for fd in filled:
+                os.close(fd)
+
+    monkeypatch.setattr("tenure.supervisor.spawn", starved)
+    async with open_store(f"sqlite:///{tmp_path}/s.db") as store, anyio.create_task_group() as tasks:
+        command, settings = (sys.executable, "-c", CHILD), {"notes": str(tmp_path / "notes")}
+        supervisor = Supervisor(store, command, settings, processes=1, drain=1, ttl=30)
+        tasks.start_soon(supervisor.run)
+        await until(lambda: any(child.begun for child in supervisor.children), seconds=20)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert len(tried) > 5
