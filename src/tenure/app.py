@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from tenure.active import ActiveRun
-from tenure.calling import hints_of, readable
-from tenure.codec import from_json_value, to_json_value
+from tenure.calling import hints_of, readable, unwrapped
+from tenure.codec import from_json_value, round_trip
 from tenure.core import ids
 from tenure.errors import NotAllowed, UnknownKind
 
@@ -57,6 +57,7 @@ class Kind(Generic[In, Out]):
     ) -> None:
         self.name = ids.kind_name(name)
         self.fn = fn
+        _check_handler(self.name, fn)
         if max_crashes < 2:
             message = f"max_crashes of kind {name} is at least 2: a run that only shared a process with a death has 1"
             raise NotAllowed(message)
@@ -79,14 +80,15 @@ class Kind(Generic[In, Out]):
             return self._given
         hints = hints_of(self.fn)
         names = list(inspect.signature(self.fn).parameters)
-        if len(names) < 2:
-            message = f"the handler of kind {self.name} takes (run, input), not {len(names)} parameters"
-            raise NotAllowed(message)
-        return readable(hints.get(names[1], Any)), readable(hints.get("return", Any))
+        return readable(hints.get(names[1], Any) if len(names) > 1 else Any), readable(hints.get("return", Any))
+
+    def check(self) -> None:
+        """Raise NotAllowed if the annotations name what cannot be resolved or stored."""
+        _ = self._types
 
     def encode_input(self, value: In, /) -> Any:
         """Return the JSON value of an input; InvalidContent if it does not fit the annotation."""
-        return to_json_value(value, self._types[0])
+        return round_trip(value, self._types[0])[0]
 
     def decode_input(self, value: Any, /) -> In:
         """Return the typed input of its JSON value; InvalidContent if it does not fit."""
@@ -94,11 +96,26 @@ class Kind(Generic[In, Out]):
 
     def encode_result(self, value: Out, /) -> Any:
         """Return the JSON value of a result; InvalidContent if it does not fit the annotation."""
-        return to_json_value(value, self._types[1])
+        return round_trip(value, self._types[1])[0]
 
     def decode_result(self, value: Any, /) -> Out:
         """Return the typed result of its JSON value; InvalidContent if it does not fit."""
         return cast("Out", from_json_value(value, self._types[1]))
+
+
+def _check_handler(name: str, fn: Any) -> None:
+    if not callable(fn):
+        message = f"the handler of kind {name} is {type(fn).__name__} and no function; decorate a function (run, input)"
+        raise NotAllowed(message)
+    plain = unwrapped(fn)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        message = f"the handler of kind {name} yields; let it return its result, and record what it finds in steps"
+        raise NotAllowed(message)
+    try:
+        inspect.signature(fn).bind(None, None)
+    except (TypeError, ValueError) as error:
+        message = f"the handler of kind {name} takes (run, input) and nothing else that has no default ({error})"
+        raise NotAllowed(message) from None
 
 
 class KindDecorator(Protocol):
@@ -153,14 +170,18 @@ class App:
         return kind
 
     def served(self, names: Iterable[str] | None = None, /) -> dict[str, Kind[Any, Any]]:
-        """Return the kinds of these names, all without any; UnknownKind for one that the app does not have."""
-        if names is None:
-            return dict(self.kinds)
-        wanted = list(names)
+        """Return the kinds of these names, all without any; UnknownKind for one that the app does not have.
+
+        NotAllowed for one whose annotations cannot be used: that is said before a run is claimed for it.
+        """
+        wanted = list(self.kinds if names is None else names)
         if unknown := [name for name in wanted if name not in self.kinds]:
             message = f"the app has no kind {unknown[0]!r}; it has {', '.join(sorted(self.kinds)) or 'none'}"
             raise UnknownKind(message)
-        return {name: self.kinds[name] for name in wanted}
+        found = {name: self.kinds[name] for name in wanted}
+        for kind in found.values():
+            kind.check()
+        return found
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Any]:

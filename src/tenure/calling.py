@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import math
@@ -16,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from tenure.codec import adapter
-from tenure.errors import NotAllowed
+from tenure.errors import NotAllowed, said
 from tenure.heartbeat import native_loop, soon
 from tenure.retry import Exited
 
@@ -87,6 +88,20 @@ async def invoke(fn: Callable[..., Any], args: tuple[Any, ...], threads: Threads
         raise Exited(error.code) from error
 
 
+def cancelled_from_outside() -> bool:
+    """Return whether the cancellation that is being raised came from outside the call.
+
+    If not, something in the call was cancelled, a task that it awaited for example, and nobody asked the call to end.
+    """
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # another event loop, which raises no cancellation of its own accord
+        return True
+    return task is None or task.cancelling() > 0
+
+
 def is_async(fn: Callable[..., Any], /) -> bool:
     """Return whether calling `fn` gives a coroutine, seen through partials and callable objects."""
     plain = unwrapped(fn)
@@ -131,12 +146,11 @@ def readable(type_: Any, /) -> Any:
     """Return the type if values of it can be stored and read; NotAllowed says so before anything is called."""
     if type_ is Any:
         return type_
-    from pydantic.errors import PydanticUserError
-
     try:
         adapter(type_)
-    except PydanticUserError:
+    except Exception as error:  # noqa: BLE001 - a type may build its schema by code of its own
         shown = getattr(type_, "__name__", str(type_))
-        message = f"values of {shown} cannot be stored; annotate a JSON type, a dataclass or a pydantic model"
+        why = said(error).partition("\n")[0][:200]
+        message = f"values of {shown} cannot be stored; annotate a JSON type, a dataclass or a pydantic model ({why})"
         raise NotAllowed(message) from None
     return type_

@@ -6,7 +6,7 @@ before any content is read; what cannot be read at all is CorruptRecord, never a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -183,27 +183,40 @@ def _json(value: Any) -> str:
     return canonical.encode(value).decode()
 
 
-@lru_cache(maxsize=1024)
 def adapter(type_: Any, /) -> TypeAdapter[Any]:
     """Return the pydantic adapter of a type, built on first use."""
+    try:
+        return _kept_adapter(type_)
+    except TypeError:  # a type whose annotations cannot be hashed, which is no fault of it
+        return _kept_adapter.__wrapped__(type_)
+
+
+@lru_cache(maxsize=1024)
+def _kept_adapter(type_: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(type_)
 
 
 def to_json_value(value: Any, type_: Any = Any, /) -> Any:
-    """Return the JSON value of a typed value; InvalidContent if it has none."""
-    if type_ is Any or type_ is None:
-        return _plain(value)
+    """Return the JSON value of a typed value; InvalidContent if it has none.
+
+    Fields are written by their own names: a model may read and write one under two other names.
+    """
     from pydantic import ValidationError
     from pydantic_core import PydanticSerializationError
 
     try:
+        if type_ is Any or type_ is None:
+            dump = getattr(value, "model_dump", None)
+            return dump(mode="json") if callable(dump) and not isinstance(value, type) else value
         checked = adapter(type_).validate_python(value)
-        return adapter(type_).dump_python(checked, mode="json")
-    except (ValidationError, PydanticSerializationError, TypeError) as error:
-        message = f"the value does not fit its declared type {_shown(type_)} ({_brief(error)}); return what is declared"
-        raise InvalidContent(message, path=_path(error)) from None
+        return adapter(type_).dump_python(checked, mode="json", by_alias=False)
+    except (ValidationError, PydanticSerializationError) as error:
+        what = f"the value does not fit its declared type {_shown(type_)}"
+        raise _unfit(what, "return what is declared", error) from None
+    except Exception as error:  # validators and serializers are anybody's code
+        raise _unfit(f"the value cannot be written as {_shown(type_)}", "return what is declared", error) from error
 
 
 def from_json_value(value: Any, type_: Any = Any, /) -> Any:
@@ -212,33 +225,35 @@ def from_json_value(value: Any, type_: Any = Any, /) -> Any:
         return value
     from pydantic import ValidationError
 
+    data = canonical.encode(value)
     try:
         # JSON mode: what a type writes (a date as text, a tuple as a list) it also reads back, under strict models too.
-        return adapter(type_).validate_json(canonical.encode(value))
+        return adapter(type_).validate_json(data, by_alias=True, by_name=True)
     except ValidationError as error:
-        message = f"the stored value does not fit {_shown(type_)} ({_brief(error)}); register a type that reads it"
-        raise InvalidContent(message, path=_path(error)) from None
+        raise _unfit(f"the stored value does not fit {_shown(type_)}", "register a type that reads it", error) from None
+    except Exception as error:
+        raise _unfit(f"the stored value cannot be read as {_shown(type_)}", "correct the type", error) from error
 
 
-def _plain(value: Any) -> Any:
-    dump: Callable[..., Any] | None = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else value
+def round_trip(value: Any, type_: Any = Any, /, *, limit: int = canonical.MAX_COMMIT_BYTES) -> tuple[Any, Any]:
+    """Return the JSON value of a typed value, and what is read from it; InvalidContent unless they say the same."""
+    plain = canonical.decode(canonical.encode(to_json_value(value, type_), limit=limit))
+    found = from_json_value(plain, type_)
+    if found is not plain and to_json_value(found, type_) != plain:
+        message = f"values of {_shown(type_)} are read back as other values than were written; name its fields apart"
+        raise InvalidContent(message)
+    return plain, found
+
+
+def _unfit(what: str, todo: str, error: Exception) -> InvalidContent:
+    """The error for what pydantic or the code of a type says; values stay out of it."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return InvalidContent(f"{what} ({type(error).__name__}); {todo}")
+    found = errors(include_url=False, include_input=False, include_context=False)
+    brief = "; ".join(str(problem.get("type")) for problem in found[:3])
+    return InvalidContent(f"{what} ({brief}); {todo}", path=canonical.json_path(found[0]["loc"] if found else ()))
 
 
 def _shown(type_: Any) -> str:
     return getattr(type_, "__name__", None) or str(type_)
-
-
-def _brief(error: Exception) -> str:
-    errors = getattr(error, "errors", None)
-    if callable(errors):
-        return "; ".join(str(e.get("type")) for e in errors(include_url=False, include_input=False)[:3])
-    return type(error).__name__
-
-
-def _path(error: Exception) -> str:
-    errors = getattr(error, "errors", None)
-    if not callable(errors):
-        return "$"
-    found = errors(include_url=False, include_input=False)
-    return "$" + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in found[0]["loc"]) if found else "$"

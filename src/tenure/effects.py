@@ -9,9 +9,12 @@ from typing import Any
 
 import anyio
 
-from tenure.core import canonical
+from tenure.core import canonical, ids
 from tenure.core.run import Due, Outcome, Request, Status
+from tenure.core.text import shown
 from tenure.errors import NotAllowed
+
+MAX_TAGS = 64
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,9 +87,19 @@ def due_of(until: datetime | float | None) -> Due | None:
     return Due(ms=milliseconds(until, "a time from now"))
 
 
-def milliseconds(seconds: float, what: str, /) -> int:
+def milliseconds(seconds: object, what: str, /) -> int:
     """Return seconds in milliseconds; NotAllowed for what is no number of seconds that a store can add to its time."""
-    if abs(seconds) * 1000 <= canonical.MAX_NUMBER:
+    if isinstance(seconds, int | float) and type(seconds) is not bool and abs(seconds) * 1000 <= canonical.MAX_NUMBER:
         return round(seconds * 1000)
-    message = f"{what} is a number of seconds, not {str(seconds)[:40]}; pass one that ends within some thousand years"
+    message = f"{what} is a number of seconds, not {shown(seconds)[:40]}; pass one that ends within some thousand years"
     raise NotAllowed(message)
+
+
+def tags_of(tags: object, /) -> dict[str, str]:
+    """Return the tags of a run; NotAllowed for what is no mapping or too many, InvalidId for what is no label."""
+    if tags is None:
+        return {}
+    if not isinstance(tags, Mapping) or len(tags) > MAX_TAGS:
+        message = f"tags are a mapping of at most {MAX_TAGS} names to texts; put what is longer into the input"
+        raise NotAllowed(message)
+    return {ids.label(name, "tag"): ids.label(value, "tag value") for name, value in tags.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
+from tenure.core.text import printable
+
 if TYPE_CHECKING:
     from tenure.core.run import Run
 
@@ -44,14 +46,26 @@ class Code(StrEnum):
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
 
+def said(error: BaseException, /) -> str:
+    """Return what an error says of itself; of one of ours its sentence. It never raises, whatever the error does."""
+    if isinstance(error, TenureError):
+        return error.message
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(f"{type(inner).__name__}: {said(inner)[:200]}" for inner in error.exceptions[:5])
+    try:
+        return printable(str(error))
+    except Exception as broken:  # noqa: BLE001 - an error that cannot be told is no second error
+        return f"(its text cannot be read: {type(broken).__name__})"
+
+
 class TenureError(Exception):
     """Base of all errors of this package; `run` is the run as found in the deciding step, where there is one."""
 
     code: ClassVar[Code]
 
     def __init__(self, message: str, *, run: Run | None = None, run_id: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
         self.run = run
         self.run_id = run.id if run is not None else run_id
 

@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tenure.core import rules
-from tenure.errors import HistoryLost, LeaseLost, TenureError
+from tenure.errors import HistoryLost, LeaseLost, TenureError, said
 from tenure.lease import Lease
 
 log = logging.getLogger("tenure.ledger")
@@ -84,7 +84,7 @@ class Holding:
     async def _hand_back(self, lease: Lease, error: BaseException | None) -> None:
         failure, after_ms = None, 0
         if isinstance(error, Exception):
-            failure, after_ms = f"{type(error).__name__}: {error}", rules.back_off_ms(lease.run.failures)
+            failure, after_ms = f"{type(error).__name__}: {said(error)}", rules.back_off_ms(lease.run.failures)
         with anyio.move_on_after(min(HAND_BACK_S, lease.remaining_ms / 1000), shield=True) as limit:
             try:
                 await lease.hand_back(after=after_ms / 1000, failure=failure)

@@ -287,7 +287,7 @@ class Lease:
 
 def _consumed(item: Item) -> bytes:
     value = canonical.decode(item.body)
-    return journal.event(journal.CONSUMED, item=item.id, name=item.name, ask=item.ask.value, value=value)
+    return journal.consumed(item.id, item.name, item.ask.value, value)
 
 
 def _shared(before: bytes, after: bytes) -> float:

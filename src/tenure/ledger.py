@@ -19,7 +19,7 @@ from tenure.claims import Claims
 from tenure.clock import Clock, SystemClock
 from tenure.core import build, canonical, ids, journal
 from tenure.core.run import NOW, Ask, Change, How, Run, Status
-from tenure.effects import due_of, milliseconds
+from tenure.effects import due_of, milliseconds, tags_of
 from tenure.errors import NotAllowed, RunNotFound, TenureError
 from tenure.handle import Handle, KindLike
 from tenure.heartbeat import HeartbeatThread, Pulse
@@ -167,7 +167,7 @@ class Ledger:
         RunConflict for the same id with another kind or input, InvalidId and InvalidContent for what no store takes.
         `at` is an aware datetime or seconds from now. A lost reply is asked again for up to 30 s.
         """
-        name = ids.kind_name(kind if isinstance(kind, str) else kind.name)
+        name = ids.kind_name(kind if isinstance(kind, str) else getattr(kind, "name", kind))
         run_id = ids.run_id(id) if id is not None else new_run_id(self.clock)
         change = build.create(
             run=run_id,
@@ -176,7 +176,7 @@ class Ledger:
             code_version=self.code_version,
             due=due_of(at) or NOW,
             priority=priority,
-            tags={ids.label(k, "tag"): ids.label(v, "tag value") for k, v in (tags or {}).items()},
+            tags=tags_of(tags),
             parent=parent,
         )
         await self.ask(change)

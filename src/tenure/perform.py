@@ -14,12 +14,13 @@ import anyio
 
 from tenure.active import ActiveRun
 from tenure.app import App, Kind
-from tenure.calling import invoke
+from tenure.calling import cancelled_from_outside, invoke
 from tenure.core import canonical, rules
 from tenure.core.run import Ask, Status
 from tenure.errors import (
     Draining,
     InvalidContent,
+    NotAllowed,
     OutcomeUnknown,
     RunDeclined,
     RunQuarantined,
@@ -27,10 +28,11 @@ from tenure.errors import (
     StoreUnavailable,
     TenureError,
     UnknownKind,
+    said,
 )
 from tenure.lease import Lease
 from tenure.ledger import Ledger
-from tenure.retry import TryLater
+from tenure.retry import TryLater, of_the_attempt
 
 log = logging.getLogger("tenure.worker")
 
@@ -42,6 +44,10 @@ OUTAGE_AFTER_S = 1.0
 
 class _TimedOut(Exception):
     """The call took longer than the kind's timeout."""
+
+
+class _SelfCancelled(Exception):
+    """Nobody asked the call to end: it awaited something that was cancelled."""
 
 
 async def perform(
@@ -62,8 +68,9 @@ async def perform(
         raise UnknownKind(message, run=lease.run)
     try:
         value = kind.decode_input(lease.state.input)
-    except InvalidContent as error:
-        await lease.settle(Status.FAILED, code=error.code.value, message=f"the input: {error.message}")
+    except (InvalidContent, NotAllowed) as error:
+        of = "the input: " if isinstance(error, InvalidContent) else ""
+        await lease.settle(Status.FAILED, code=error.code.value, message=f"{of}{error.message}")
         return
     active: ActiveRun[Any] = ActiveRun(ledger, lease, input=value, deps=deps)
     began(active)
@@ -73,7 +80,7 @@ async def perform(
         # Encoded here, so that a result that cannot be stored fails the run and not the worker.
         canonical.encode(result, limit=canonical.MAX_EVENT_BYTES)
     except Exception as error:  # noqa: BLE001 - whatever a handler raises ends its own run and no other
-        await _raised(kind, active, error)
+        await _raised(kind, active, _bare(error, active.id))
         return
     if lease.over:
         active.log.debug("the handler ended the lease itself")
@@ -94,13 +101,16 @@ async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
                     value = await invoke(kind.fn, (active, active.input), active.threads)
                 except Exception as error:  # noqa: BLE001 - bare, before the task group wraps it
                     raised = error
+                except anyio.get_cancelled_exc_class():
+                    if cancelled_from_outside():
+                        raise
+                    raised = _SelfCancelled("something that the handler awaited was cancelled")
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            # A task of the handler's failed. One failure goes by its own name.
-            found = group.exceptions[0] if len(group.exceptions) == 1 else group
-            if not isinstance(found, Exception):
-                raise found from None
-            raised = found
+            # A task of the handler's failed.
+            if not isinstance(group, Exception):
+                raise
+            raised = group
     if active.steps.scope.cancelled_caught:
         message = f"run {active.id} was cut by a drain; another worker goes on"
         raise Draining(message, run_id=active.id)
@@ -110,6 +120,15 @@ async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
     if raised is not None:
         raise raised
     return value
+
+
+def _bare(error: Exception, run_id: str) -> Exception:
+    """What counts of an error: in a group what says something about the attempt; one failure goes by its own name."""
+    if (found := of_the_attempt(error, run_id)) is not None:
+        return found
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 async def _raised(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception) -> None:
@@ -146,7 +165,7 @@ async def _failed(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception
     elif isinstance(error, _TimedOut):
         code, message = HANDLER_TIMEOUT, str(error)
     else:
-        code, message = HANDLER_FAILED, f"{type(error).__name__}: {error}"
+        code, message = HANDLER_FAILED, f"{type(error).__name__.strip('_')[:200]}: {said(error)}"
     run = active.lease.run
     if run.failures < kind.retries:
         after_s = rules.back_off_ms(run.failures + 1) / 1000

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import anyio
 
+from tenure.effects import milliseconds
 from tenure.errors import (
     CancelRequested,
     Draining,
@@ -27,6 +28,7 @@ class TryLater(Exception):
     """Raised by a handler: hand the run back, due in `after` seconds; it is no failure."""
 
     def __init__(self, *, after: float = 0) -> None:
+        milliseconds(after, "after")
         super().__init__(f"try again in {after} s")
         self.after = after
 
@@ -53,6 +55,17 @@ NEVER_RECORDED = (
 """Errors that say something about the attempt and nothing about the call: no record, and no other try of the call."""
 
 
+def of_the_attempt(error: BaseException, run_id: str | None = None, /) -> Exception | None:
+    """Return what in an error, a group too, says something about the attempt; None if it is all about the call.
+
+    With a run id, what other runs raised is not meant: a call may hold and await runs of its own.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, (of_the_attempt(inner, run_id) for inner in error.exceptions)), None)
+    ours = run_id is None or getattr(error, "run_id", None) in (None, run_id)
+    return error if ours and isinstance(error, NEVER_RECORDED) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How often a call is made: `attempts` counts the first one, waits are in seconds and grow by `factor`."""
@@ -64,8 +77,9 @@ class Retry:
     on: type[Exception] | tuple[type[Exception], ...] = Exception
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.wait < 0 or self.factor < 1 or self.max_wait < 0:
-            message = "a Retry has at least one attempt, waits of no less than 0 s and a factor of no less than 1"
+        sane = self.wait >= 0 and self.factor >= 1 and self.max_wait >= 0  # false for what is not a number, too
+        if self.attempts < 1 or not sane:
+            message = "a Retry takes one attempt or more, waits from 0 s on and a factor from 1 on; correct its numbers"
             raise NotAllowed(message)
 
     async def call(self, fn: Callable[[], Awaitable[T]], /) -> T:
@@ -87,7 +101,7 @@ class Retry:
         raise AssertionError  # pragma: no cover - the last attempt returned or raised
 
     def _again(self, error: BaseException) -> bool:
-        return isinstance(error, self.on) and not isinstance(error, NEVER_RECORDED)
+        return isinstance(error, self.on) and of_the_attempt(error) is None
 
 
 ONCE = Retry()

@@ -14,15 +14,17 @@ from typing import Any, NoReturn
 
 import anyio
 
-from tenure.codec import from_json_value, to_json_value
+from tenure.calling import cancelled_from_outside
+from tenure.codec import from_json_value, round_trip
 from tenure.core import canonical, ids
 from tenure.core.journal import Event
-from tenure.errors import CancelRequested, NotAllowed, ReplayDrift, StepFailed
+from tenure.errors import CancelRequested, NotAllowed, ReplayDrift, StepFailed, said
 from tenure.lease import Lease
-from tenure.retry import NEVER_RECORDED, Retry
+from tenure.retry import Retry, of_the_attempt
 
 EFFECTS = ("repeat", "reconcile", "ask", "fail")
 DETAIL = 1024
+NAME = 200
 
 _inside: ContextVar[tuple[Steps, list[str]] | None] = ContextVar("tenure_inside_step", default=None)
 
@@ -162,15 +164,24 @@ class Steps:
         try:
             value = await call.retry.call(call.made)
         except Exception as error:
-            if isinstance(error, (*NEVER_RECORDED, NotAllowed)):
+            if isinstance(error, NotAllowed):
                 raise
-            type_name, detail = type(error).__name__, canonical.plain(str(error), DETAIL)
-            await lease.record(call.name, error={"type": type_name, "message": detail}, guard=call.guard, step=1)
-            raise self._failed(call.key, type_name, detail) from error
-        data = canonical.encode(to_json_value(value, call.type_), limit=canonical.MAX_EVENT_BYTES)
-        plain = canonical.decode(data)
+            if (found := of_the_attempt(error, self._run_id)) is not None:
+                raise found from None
+            raise await self._recorded_failure(call, type(error).__name__, said(error)) from error
+        except anyio.get_cancelled_exc_class():
+            if cancelled_from_outside():
+                raise
+            raise await self._recorded_failure(call, "Cancelled", "the step cancelled itself") from None
+        plain, found = round_trip(value, call.type_, limit=canonical.MAX_EVENT_BYTES)
         await lease.record(call.name, plain, guard=call.guard, step=1)
-        return from_json_value(plain, call.type_)
+        return found
+
+    async def _recorded_failure(self, call: Call, type_name: str, detail: str) -> StepFailed:
+        type_name, detail = type_name[:NAME], detail[:DETAIL]
+        error = {"type": type_name, "message": detail}
+        await self._lease.record(call.name, error=error, guard=call.guard, step=1)
+        return self._failed(call.key, type_name, detail)
 
     def _failed(self, key: str, type_name: str, detail: str) -> StepFailed:
         message = (

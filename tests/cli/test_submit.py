@@ -199,3 +199,20 @@ def test_instants() -> None:
     assert read_instant("2030-01-31T08:00:00Z") == now
     assert read_instant("2030-01-31T08:00:00") == now
     assert read_instant("2030-01-31T10:00:00+02:00") == now
+
+
+def test_a_text_may_begin_with_the_mark_that_editors_put_before_it(console: Console, tmp_path: Path) -> None:
+    path = tmp_path / "input.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a":1}')
+    assert console("submit", "k", f"@{path}", "--id", "marked").code == 0
+    for data in (b"\xff\xfe", '{"a":1}'.encode("utf-16"), b'{"a":1e400}', b'{"a":1,"a":2}', b"[" * 100):
+        path.write_bytes(data)
+        said = console("submit", "k", f"@{path}")
+        assert (said.code, said.out) == (2, "")
+        assert "INVALID_CONTENT" in said.err
+
+
+def test_a_tag_that_is_given_twice_is_refused(console: Console) -> None:
+    said = console("submit", "k", "1", "--tag", "a=1", "--tag", "a=2")
+    assert (said.code, said.out) == (2, "")
+    assert "'a' is given twice" in said.err

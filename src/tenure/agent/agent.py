@@ -167,8 +167,8 @@ class Agent(Generic[Out]):
             return cast("Out", adapter(self.output).validate_json(_bare_json(finish.text)))
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False, include_context=False)[:5]
-            shown = "; ".join(f"{_path(found['loc'])}: {found['msg']}" for found in problems)
-            raise InvalidContent(shown, path=_path(problems[0]["loc"])) from None
+            shown = "; ".join(f"{canonical.json_path(found['loc'])}: {found['msg']}" for found in problems)
+            raise InvalidContent(shown, path=canonical.json_path(problems[0]["loc"])) from None
 
 
 def _bare_json(text: str) -> str:
@@ -177,7 +177,3 @@ def _bare_json(text: str) -> str:
     if stripped.startswith("```") and stripped.endswith("```"):
         return stripped.partition("\n")[2].removesuffix("```")
     return stripped
-
-
-def _path(where: tuple[int | str, ...]) -> str:
-    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -11,14 +10,14 @@ import anyio
 from tenure.agent.agent import Agent
 from tenure.agent.doubt import Doubt, outcome_unknown
 from tenure.agent.tool import NOT_DONE, Effect, Tool, ToolContext
-from tenure.calling import Threads
+from tenure.calling import Threads, cancelled_from_outside
 from tenure.codec import to_json_value
 from tenure.core import canonical
 from tenure.core.loop import AgentState, calls_started, result, result_error
 from tenure.core.messages import ToolCall
-from tenure.errors import InvalidContent, RunDeclined, TenureError
+from tenure.errors import InvalidContent, RunDeclined, said
 from tenure.lease import Lease
-from tenure.retry import NEVER_RECORDED
+from tenure.retry import of_the_attempt
 
 DECLINED_S = 15.0
 MAX_ERROR_CHARACTERS = 16_000
@@ -150,9 +149,9 @@ class Calls:
             value = await tool.retry.call(lambda: self._attempt(tool, call, arguments))
         except Exception as error:  # noqa: BLE001 - a tool's failure is its result
             self._raise_if_of_the_attempt(error)
-            return self._error(call, type(error).__name__, _said(error))
+            return self._error(call, type(error).__name__, said(error))
         except anyio.get_cancelled_exc_class():
-            if anyio.current_effective_deadline() == -math.inf:
+            if cancelled_from_outside():
                 raise
             # Nobody cancelled this call: something inside the tool was, and its result is that.
             return self._error(call, "Cancelled", "the tool cancelled itself")
@@ -167,7 +166,7 @@ class Calls:
         raise TimeoutError(message)
 
     def _raise_if_of_the_attempt(self, error: Exception) -> None:
-        if (found := _of_the_attempt(error, self._lease.run.id)) is not None:
+        if (found := of_the_attempt(error, self._lease.run.id)) is not None:
             raise found from None
 
     def _stored(self, call: ToolCall, value: Any) -> bytes:
@@ -181,18 +180,4 @@ class Calls:
             return self._error(call, "InvalidContent", f"its result type cannot be stored ({type(error).__name__})")
 
     def _error(self, call: ToolCall, type_: str, message: str) -> bytes:
-        text = message[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode()
-        return result_error(call.id, type_, text, scope=self._state.scope)
-
-
-def _said(error: Exception) -> str:
-    return error.message if isinstance(error, TenureError) else str(error)
-
-
-def _of_the_attempt(error: Exception, run_id: str) -> Exception | None:
-    """What says something about the attempt and nothing about the call, also from within a group."""
-    if isinstance(error, ExceptionGroup):
-        return next(filter(None, (_of_the_attempt(inner, run_id) for inner in error.exceptions)), None)
-    # A tool may hold runs of its own; what happens to those is the tool's business.
-    ours = getattr(error, "run_id", None) in (None, run_id)
-    return error if ours and isinstance(error, NEVER_RECORDED) else None
+        return result_error(call.id, type_, message[:MAX_ERROR_CHARACTERS], scope=self._state.scope)

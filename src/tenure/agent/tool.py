@@ -163,9 +163,9 @@ class Tool(Generic[P, R]):
             found = self._arguments.model_validate_json(canonical.encode({} if arguments is None else arguments))
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False, include_context=False)
-            shown = "; ".join(f"{_path(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
+            shown = "; ".join(f"{canonical.json_path(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
             message = f"the arguments of {self.name} do not fit its schema: {shown}"
-            raise InvalidContent(message, path=_path(problems[0]["loc"])) from None
+            raise InvalidContent(message, path=canonical.json_path(problems[0]["loc"])) from None
         return {field.alias: getattr(found, name) for name, field in type(found).model_fields.items()}
 
     async def invoke(self, context: ToolContext, arguments: Mapping[str, Any], /, *, threads: Threads) -> Any:
@@ -208,10 +208,6 @@ def _effect(effect: Effect | str, name: str) -> Effect:
     except ValueError:
         message = f"effect {effect!r} of tool {name} is none of {', '.join(Effect)}; choose one"
         raise NotAllowed(message) from None
-
-
-def _path(where: tuple[int | str, ...]) -> str:
-    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -157,7 +158,7 @@ def read_input(text: str, /) -> Any:
     else:
         data = text.encode(errors="surrogateescape")
     try:
-        return canonical.decode(data)
+        return canonical.decode(data.removeprefix(codecs.BOM_UTF8))  # which some editors put before a text
     except InvalidContent as error:
         if not error.message.startswith("not JSON"):
             raise
@@ -200,6 +201,9 @@ def read_tags(pairs: list[str], /) -> dict[str, str]:
         name, mark, value = pair.partition("=")
         if not mark or not name:
             message = f"{pair[:40]!r} is no tag; write KEY=VALUE"
+            raise UsageError(message)
+        if name in tags:
+            message = f"the tag {name[:40]!r} is given twice; give it once"
             raise UsageError(message)
         tags[name] = value
     return tags

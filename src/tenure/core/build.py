@@ -128,6 +128,8 @@ def post(
     if grace_ms is not None:
         canonical.whole(grace_ms, "a time in milliseconds")
     body = canonical.encode(value, limit=canonical.MAX_EVENT_BYTES)
+    # The holder takes the item into its journal as an event; one that it cannot take would stop the run for good.
+    journal.consumed(item, name, ask.value, value)
     said = canonical.encode([ask.value, name, request, grace_ms]) + b"\n" + body
     return Post(
         run=run,

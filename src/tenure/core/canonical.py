@@ -10,8 +10,10 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tenure.core.text import printable, shown
 from tenure.errors import InvalidContent, NotAllowed
 
 MAX_DEPTH = 64
@@ -29,7 +31,7 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES, depth: int = MAX_DEPTH) -> bytes:
     """Return the canonical bytes of a JSON value; InvalidContent names the JSON path of what cannot be stored."""
-    _refuse_foreign(value, "$", depth)
+    _refuse_foreign(value, "$", depth, [limit // 2 + 1])
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     try:
         data = text.encode()
@@ -47,7 +49,8 @@ def decode(data: bytes, /) -> Any:
     if data.count(b"[") + data.count(b"{") > _READ_DEPTH:
         _refuse_depth(data)
     try:
-        return json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        text = data.decode()  # not left to the parser, which would take UTF-16 as well
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         message = f"not JSON text ({type(error).__name__}); pass valid UTF-8 JSON"
         raise InvalidContent(message, path="$") from None
@@ -55,14 +58,14 @@ def decode(data: bytes, /) -> Any:
 
 def plain(text: str, limit: int, /) -> str:
     """Return text for people (a reason, what an exception says) so that it can be stored: cut, no lone surrogates."""
-    return text[:limit].encode(errors="backslashreplace").decode()
+    return printable(text[:limit])
 
 
-def whole(value: int, what: str, /) -> int:
+def whole(value: object, what: str, /) -> int:
     """Return a number of a record; NotAllowed for one that not every store keeps to the last digit."""
     if type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER:
         return value
-    message = f"{what} is a whole number of at most {MAX_NUMBER}, not {str(value)[:40]}; pass such a number"
+    message = f"{what} is a whole number of at most {MAX_NUMBER}, not {shown(value)[:40]}; pass such a number"
     raise NotAllowed(message)
 
 
@@ -76,7 +79,13 @@ def _too_deep(path: str) -> InvalidContent:
     return InvalidContent(message, path=path)
 
 
-def _refuse_foreign(value: Any, path: str, room: int) -> None:
+def _refuse_foreign(value: Any, path: str, room: int, left: list[int]) -> None:
+    # Each value takes two bytes at least, with what divides it from the next. Without a limit a list that holds itself
+    # twice, and so on, would take years.
+    left[0] -= 1
+    if left[0] < 0:
+        message = "content has more values than the size limit has bytes; store it elsewhere and keep a reference"
+        raise InvalidContent(message, path="$")
     if value is None or isinstance(value, str | bool):
         return
     if room == 0 and isinstance(value, dict | list | tuple):
@@ -87,36 +96,44 @@ def _refuse_foreign(value: Any, path: str, room: int) -> None:
             raise InvalidContent(message, path=path)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            message = f"{value} has no place in JSON; store null or text instead"
+            message = f"{float(value)} has no place in JSON; store null or text instead"
             raise InvalidContent(message, path=path)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                message = f"a key of type {type(key).__name__} is not text; use str keys"
-                raise InvalidContent(message, path=path)
-            _refuse_foreign(item, f"{path}.{key}", room - 1)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            _refuse_foreign(item, f"{path}[{index}]", room - 1)
+    elif isinstance(value, dict | list | tuple):
+        for step, item in _parts(value, path):
+            _refuse_foreign(item, f"{path}{step}", room - 1, left)
     else:
         message = f"a value of type {type(value).__name__} cannot be stored; return JSON types or annotate the type"
         raise InvalidContent(message, path=path)
 
 
+def _parts(value: dict[Any, Any] | list[Any] | tuple[Any, ...], path: str) -> Iterator[tuple[str, Any]]:
+    """The parts of a container, each with its step of the JSON path."""
+    if not isinstance(value, dict):
+        yield from ((f"[{index}]", item) for index, item in enumerate(value))
+        return
+    for key, item in value.items():
+        if not isinstance(key, str):
+            message = f"a key of type {type(key).__name__} is not text; use str keys"
+            raise InvalidContent(message, path=path)
+        yield f".{_shown(key)}", item
+
+
+def json_path(where: Iterable[int | str], /) -> str:
+    """Return the JSON path of the steps that pydantic names."""
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in where)
+
+
+def _shown(key: str) -> str:
+    # A key is content as well: a message stays short, and can be printed whatever the key holds.
+    return printable(key if len(key) <= 40 else f"{key[:40]}...")
+
+
 def _surrogate_path(value: Any, path: str) -> str:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not _encodable(key):
-                return path
-            if (found := _surrogate_path(item, f"{path}.{key}")) != "":
-                return found
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            if (found := _surrogate_path(item, f"{path}[{index}]")) != "":
-                return found
-    elif isinstance(value, str) and not _encodable(value):
+    if isinstance(value, dict) and not all(map(_encodable, value)):
         return path
-    return ""
+    if isinstance(value, dict | list | tuple):
+        return next(filter(None, (_surrogate_path(item, f"{path}{step}") for step, item in _parts(value, path))), "")
+    return path if isinstance(value, str) and not _encodable(value) else ""
 
 
 def _encodable(text: str) -> bool:
@@ -149,4 +166,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     message = f"{name} has no place in JSON; store null or text instead"
+    raise InvalidContent(message, path="$")
+
+
+def _finite(text: str) -> float:
+    if math.isfinite(found := float(text)):
+        return found
+    message = "a number is too large for JSON readers; store it as text"
     raise InvalidContent(message, path="$")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tenure.core.text import shown
 from tenure.errors import InvalidId
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -21,7 +22,7 @@ def run_id(value: object, /) -> str:
     if isinstance(value, str) and _RUN.match(value):
         return value.lower() if _UUID.match(value) else value
     message = (
-        f"run id {_shown(value)} is not of the form [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}; ids that begin with _ are "
+        f"run id {shown(value)} is not of the form [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}; ids that begin with _ are "
         "reserved; choose another id or leave it out"
     )
     raise InvalidId(message)
@@ -31,7 +32,7 @@ def kind_name(value: object, /) -> str:
     """Return a kind's name; InvalidId if it is not one."""
     if isinstance(value, str) and _KIND.match(value):
         return value
-    message = f"kind name {_shown(value)} is not of the form [A-Za-z0-9][A-Za-z0-9._-]{{0,63}}; rename the kind"
+    message = f"kind name {shown(value)} is not of the form [A-Za-z0-9][A-Za-z0-9._-]{{0,63}}; rename the kind"
     raise InvalidId(message)
 
 
@@ -39,7 +40,7 @@ def namespace(value: object, /) -> str:
     """Return a namespace; InvalidId if it is not one."""
     if isinstance(value, str) and _NAMESPACE.match(value):
         return value
-    message = f"namespace {_shown(value)} is not of the form [a-z0-9][a-z0-9._-]{{0,63}}; choose another"
+    message = f"namespace {shown(value)} is not of the form [a-z0-9][a-z0-9._-]{{0,63}}; choose another"
     raise InvalidId(message)
 
 
@@ -47,7 +48,7 @@ def label(value: object, what: str, /) -> str:
     """Return a label for people (owner, tag): 1 to 200 characters without control characters."""
     if isinstance(value, str) and _LABEL.match(value):
         return value
-    message = f"{what} {_shown(value)} must be 1 to 200 characters without control characters; choose another"
+    message = f"{what} {shown(value)} must be 1 to 200 characters without control characters; choose another"
     raise InvalidId(message)
 
 
@@ -55,9 +56,5 @@ def line(value: object, what: str, /) -> str:
     """Return a name of the inbox, which is stored in one line: at most 1000 characters, no line break."""
     if isinstance(value, str) and _LINE.match(value):
         return value
-    message = f"{what} {_shown(value)} must be at most 1000 characters without a line break; choose another"
+    message = f"{what} {shown(value)} must be at most 1000 characters without a line break; choose another"
     raise InvalidId(message)
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:80]

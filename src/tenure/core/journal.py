@@ -37,6 +37,11 @@ def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     return canonical.encode(found, limit=canonical.MAX_EVENT_BYTES, depth=canonical.MAX_DEPTH + 1)
 
 
+def consumed(item: str, name: str, ask: str, value: Any, /) -> bytes:
+    """Return the event by which a holder takes an item of its inbox into the journal."""
+    return event(CONSUMED, item=item, name=name, ask=ask, value=value)
+
+
 def body(events: Sequence[bytes], effects: Mapping[str, Any], /) -> bytes:
     """Return the body of a commit; events are canonical already, and so is what is put around them."""
     head = b'{"effects":' + canonical.encode(dict(effects)) + b',"events":['

@@ -46,6 +46,7 @@ def open_store(
     except ValueError:
         message = f"the store URL cannot be read; use one of {_KNOWN}"
         raise InvalidUrl(message) from None
+    _refuse_marks(url, parts.scheme)
     module = _MODULES.get(parts.scheme)
     if module is None:
         message = f"no store is known for {parts.scheme or 'a URL without a scheme'!r}; use one of {_KNOWN}"
@@ -64,6 +65,17 @@ def open_store(
         bare, namespace=namespace, durability=level, allow=tuple(allow), clock=clock, options=options
     )
     return store
+
+
+def _refuse_marks(url: str, scheme: str) -> None:
+    """Raise InvalidUrl for what would be cut off: a password that is cut would be shown as a host or an option."""
+    authority, _, rest = url.partition("://")[2].replace("?", "/").replace("#", "/").partition("/")
+    if scheme not in ("sqlite", "unix", "memory") and "@" in rest and "@" not in authority:
+        message = "the name or password in the store URL holds a / ? or # as it is; write %2F, %3F and %23 for them"
+        raise InvalidUrl(message)
+    if "#" in url or "\x00" in url or "%00" in url:
+        message = "a store URL has no # and no NUL character; write %23 for a # in a password or file name"
+        raise InvalidUrl(message)
 
 
 def _level(value: Durability | str | None) -> Durability | None:
