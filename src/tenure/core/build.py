@@ -66,12 +66,7 @@ def commit(
 
     The effects stand in the body, so the digest covers what the commit did as well as what it said.
     """
-    if status is Status.SUSPENDED and (inbox_seq is None or wants is None):
-        message = "a suspension names what it waits for and how much of the inbox it has read"
-        raise NotAllowed(message, run_id=grant.run)
-    if status in (Status.RUNNING, Status.QUARANTINED):
-        message = f"no commit makes a run {status}; leave the status out to go on, or set it aside with `quarantine`"
-        raise NotAllowed(message, run_id=grant.run)
+    _check_status(grant.run, status, waits=inbox_seq is not None and wants is not None)
     named = {canonical.digest(data): data for data in blobs}
     effects: dict[str, Any] = {
         "status": status.value if status is not None else None,
@@ -110,6 +105,15 @@ def _bounded(due: Due | None) -> Due | None:
     if due is not None:
         canonical.whole(due.ms, "a time in milliseconds")
     return due
+
+
+def _check_status(run: str, status: Status | None, *, waits: bool) -> None:
+    if status is Status.SUSPENDED and not waits:
+        message = "a suspension names what it waits for and how much of the inbox it has read"
+        raise NotAllowed(message, run_id=run)
+    if status in (Status.RUNNING, Status.QUARANTINED):
+        message = f"no commit makes a run {status}; leave the status out to go on, or set it aside with `quarantine`"
+        raise NotAllowed(message, run_id=run)
 
 
 def post(
