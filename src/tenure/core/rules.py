@@ -76,7 +76,7 @@ def live(run: Run, facts: Facts) -> bool:
 
 
 def free(run: Run, facts: Facts) -> bool:
-    """Return whether a stranger may take the lease: nobody holds it, it ran out, or its holder died with another boot."""
+    """Return whether a stranger may take the lease: nobody holds it, it ran out, or it was granted in another boot."""
     # A lease that was ended may lie ahead of a store clock that was set back since; it is nobody's all the same.
     return not _running(run) or not live(run, facts) or (facts.boot != "" and not run.epoch.startswith(facts.boot))
 
