@@ -22,9 +22,7 @@ FUNCTION_LINES = 60
 LONGER: dict[str, str] = {
     "src/tenure/core/rules.py": "the law is one file, read in one piece",
     "src/tenure/core/run.py": "the values the law speaks of: a list of records, hardly any code",
-    "src/tenure/committer.py": "one commit in flight: taking, sending, refusal and reattachment are one machine",
     "src/tenure/stores/memory.py": "one store is one file; this one has no scripts beside it to hold a part",
-    "src/tenure/stores/sqlite.py": "one store is one file: every method of the port, a few lines each",
     "tests/agent/test_recovery.py": "one subject, told in one piece",
     "tests/scenarios/test_bad_input.py": "one table",
     "tests/worker/test_supervisor.py": "one subject, told in one piece",

@@ -28,10 +28,11 @@ from tenure.core.run import (
     Why,
 )
 from tenure.effects import Append, Effects, InboxUnread, merged
-from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
+from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, TenureError
 from tenure.heartbeat import Pulse
 from tenure.refusals import error_of, history_lost, lost
-from tenure.retrying import UNANSWERED, resend
+from tenure.retrying import resend
+from tenure.sending import Sending
 from tenure.store import Store
 from tenure.trust import Trust, refused_line
 
@@ -48,6 +49,7 @@ class Committer:
         self._trust = trust
         self._pulse = pulse
         self._clock = clock
+        self._sending = Sending(store, trust, pulse, clock)
         self._code_version = code_version
         self._entries: list[Append] = []
         self._ending: Append | None = None
@@ -159,8 +161,7 @@ class Committer:
             if rest := [entry for entry in batch if entry.effects.inbox_seq is None]:
                 await self._flush(rest)
         except TenureError as error:
-            if isinstance(error, LeaseLost | HistoryLost):
-                self._trust.lose(error)
+            if isinstance(error, LeaseLost | HistoryLost) and self._trust.lose(error):
                 await self._tell(error)
             self._failed(batch, error)
         except Exception as error:
@@ -176,7 +177,7 @@ class Committer:
         while True:
             grant = self._trust.grant
             change = self._build(batch, grant)
-            answer = await self._send(change)
+            answer = await self._sending.answer_to(change)
             if answer.verdict is Verdict.HISTORY:
                 if not await self._reattach(change.row.digest):
                     continue
@@ -209,53 +210,6 @@ class Committer:
             events,
             **merged([entry.effects for entry in batch], self.run.requests),
         )
-
-    async def _send(self, change: Commit | Reattach) -> Answer:
-        try:
-            answer, sent_ns = await resend(self._clock, self._attempt, change)
-        except (LeaseLost, HistoryLost):
-            if isinstance(change, Commit) and (found := await self._found_after_all(change)) is not None:
-                return found
-            raise
-        if answer.ok and answer.left_ms and isinstance(change, Commit):
-            self._trust.believe(sent_ns, answer.left_ms)
-        if answer.ok and isinstance(change, Reattach) and answer.run is not None:
-            grant = replace(change.grant, token=answer.run.token, nonce=change.nonce, epoch=answer.run.epoch)
-            self._trust.regrant(grant, sent_ns, answer.left_ms)
-        return answer
-
-    async def _attempt(self, change: Commit | Reattach) -> tuple[Answer, int]:
-        # The deadline is judged when the request is sent, not when it was queued.
-        self._trust.check()
-        if self._trust.over:
-            message = f"the lease on run {change.run} was dropped before the store answered; look at the run"
-            raise NotAllowed(message, run=self.run)
-        sent_ns = self._clock.boot_ns()
-        ttl_ms = self._trust.grant.ttl_ms
-        try:
-            with anyio.fail_after(self._trust.remaining_ms / 1000):
-                answer = await self._store.commit(change)
-        except (*UNANSWERED, StoreUnsafe) as error:
-            self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=ttl_ms)
-            if isinstance(error, StoreUnsafe):
-                # It was safe when it was opened: a failover shows the former primary as a replica for a while. What was
-                # sent before may have landed, so it is asked again like any other, as long as the lease lasts.
-                raise StoreUnavailable(error.message, run_id=change.run) from error
-            raise
-        self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=ttl_ms)
-        return answer, sent_ns
-
-    async def _found_after_all(self, change: Commit) -> Answer | None:
-        # What was asked last may have landed. What is not there yet may land until the store's lease ends, no later.
-        with anyio.move_on_after(1.0):
-            try:
-                rows = await self._store.tail(change.run, after=change.row.seq - 1, limit=1)
-                run = await self._store.load(change.run)
-            except TenureError:
-                return None
-            if rows and rows[0].digest == change.row.digest:
-                return Answer(verdict=Verdict.ALREADY, now_us=0, run=run)
-        return None
 
     def _learn(self, change: Commit, answer: Answer) -> None:
         if answer.run is not None:
@@ -316,7 +270,7 @@ class Committer:
         )
         self._trust.reattaching = True
         try:
-            answer = await self._send(change)
+            answer = await self._sending.answer_to(change)
         finally:
             self._trust.reattaching = False
         if not answer.ok or answer.run is None:

@@ -145,8 +145,8 @@ class Trust:
                 soon(self._loop, lambda: on_history(grant))
         else:
             error = lost(answer, grant.run)
-            self.lose(error)
-            return refused_line(grant, error, what="renew")
+            if self.lose(error):
+                return refused_line(grant, error, what="renew")
         return None
 
     def unanswered(self, error: Exception, /) -> None:
@@ -163,15 +163,16 @@ class Trust:
         message = f"the event loop of run {run_id} was blocked for {stalled_ms} ms; move blocking work to a thread"
         self.lose(LeaseLost(message, reason="stalled", run_id=run_id))
 
-    def lose(self, error: LeaseLost | HistoryLost) -> None:
-        """End the trust for good; the first reason stays."""
+    def lose(self, error: LeaseLost | HistoryLost) -> bool:
+        """End the trust for good; the first reason stays, and whoever brings it is told so, by True."""
         with self._guard:
             if self.error is not None or self.over:
-                return
+                return False
             self.error = error
         self._tell(error)
         if self.on_lost is not None:
             soon(self._loop, self.on_lost)
+        return True
 
     def tell(self) -> None:
         """Pass on that somebody changed the run from outside."""

@@ -1,8 +1,8 @@
 """The store in one SQLite file, for all processes of one machine: the pure rules inside BEGIN IMMEDIATE.
 
 A store object has one writing thread with group commit and one reading thread, each with a connection of its own;
-readers and the writer do not wait for each other. `sqlite:///relative.db` and `sqlite:////absolute.db`; folders that
-are missing are made. Options of the URL: `busy_timeout_ms`, how long a write waits for another process (5000).
+neither waits for the other. `sqlite:///relative.db`, `sqlite:////absolute.db`; missing folders are made. Option
+of the URL: `busy_timeout_ms`, how long a write waits for another process (5000).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -19,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from tenure.clock import Clock, SystemClock
 from tenure.core import canonical
 from tenure.core.run import Answer, Change, Facts, Item, Row, Run, Verdict
-from tenure.errors import InvalidUrl, NotAllowed, StoreUnsafe, TenureError
+from tenure.errors import CorruptRecord, InvalidUrl, NotAllowed, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
 from tenure.stores import _sqlite_read as read
 from tenure.stores import refuse_options
@@ -93,8 +94,7 @@ class SqliteStore:
         self._records = Records()
         self._bell = Bell()
         self._heard = self._bell.heard()
-        # Whether something landed that other processes will notice by itself.
-        self._landed = False
+        self._landed = False  # whether something landed that other processes will notice by itself
 
     @property
     def level(self) -> Durability:
@@ -167,13 +167,10 @@ class SqliteStore:
         return found
 
     async def _hinted(self, work: Callable[[Transaction], Any], /) -> None:
-        # Best effort: who has written a change is not told that it failed because nobody could be woken.
         try:
             await self._written(work)
-        except NotAllowed:
-            raise
-        except TenureError as error:
-            _LOG.debug("a hint was not written: %s", error)
+        except (StoreUnavailable, CorruptRecord):  # what a change did stands, also if nobody could be woken
+            _LOG.debug("a hint was not written", exc_info=True)
 
     async def _asked(self, work: Callable[[sqlite3.Connection, Known], T], /) -> T:
         place = self._place
@@ -186,22 +183,20 @@ class SqliteStore:
     async def commit(self, change: Change, /) -> Answer:
         """Decide one change and apply it, in one transaction with what else waits."""
         (answer,) = await self.commit_many([change])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(answer, Answer):
+            return answer
+        raise answer
 
     async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
         """Decide each change alone, in the order of run ids."""
         order = sorted(range(len(changes)), key=lambda index: changes[index].run)
         answers: list[Any] = [None] * len(changes)
-        asked = await self._desks()[0].ask([_deciding(changes[index]) for index in order])
+        asked = await self._desks()[0].ask([partial(Transaction.decide, change=changes[index]) for index in order])
         for index, answer in zip(order, asked, strict=True):
             answers[index] = answer
-            if isinstance(answer, Exception):
-                if not isinstance(answer, TenureError):
-                    raise answer
-            elif answer.verdict is Verdict.LANDED:
-                self._landed = True
+            if isinstance(answer, Exception) and not isinstance(answer, TenureError):
+                raise answer
+            self._landed |= isinstance(answer, Answer) and answer.verdict is Verdict.LANDED
         return answers
 
     async def raise_ttl(self, ttl_ms: int, /) -> None:
@@ -299,10 +294,6 @@ class SqliteStore:
         """Wait for one of the topics; any change of the file by another connection wakes too, a little later."""
         with self._desks()[0].watching():
             return await self._bell.woken(self._heard, topics, timeout=timeout)
-
-
-def _deciding(change: Change) -> Work:
-    return lambda transaction: transaction.decide(change)
 
 
 def _encoded(value: Beat | Refused) -> str:

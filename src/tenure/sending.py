@@ -1,0 +1,73 @@
+"""Sending: the requests of one lease, each asked again with the same bytes while the lease lasts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import anyio
+
+from tenure.clock import Clock
+from tenure.core.run import Answer, Commit, Reattach, Verdict
+from tenure.errors import HistoryLost, LeaseLost, NotAllowed, StoreUnavailable, StoreUnsafe, TenureError
+from tenure.heartbeat import Pulse
+from tenure.retrying import UNANSWERED, resend
+from tenure.store import Store
+from tenure.trust import Trust
+
+
+class Sending:
+    """Asks the store for one lease, and tells its trust what the answers say."""
+
+    def __init__(self, store: Store, trust: Trust, pulse: Pulse, clock: Clock) -> None:
+        self._store = store
+        self._trust = trust
+        self._pulse = pulse
+        self._clock = clock
+
+    async def answer_to(self, change: Commit | Reattach, /) -> Answer:
+        """Return the store's answer; LeaseLost or HistoryLost if there was none before the local deadline."""
+        try:
+            answer, sent_ns = await resend(self._clock, self._attempt, change)
+        except (LeaseLost, HistoryLost):
+            if isinstance(change, Commit) and (found := await self._found_after_all(change)) is not None:
+                return found
+            raise
+        if answer.ok and answer.left_ms and isinstance(change, Commit):
+            self._trust.believe(sent_ns, answer.left_ms)
+        if answer.ok and isinstance(change, Reattach) and answer.run is not None:
+            grant = replace(change.grant, token=answer.run.token, nonce=change.nonce, epoch=answer.run.epoch)
+            self._trust.regrant(grant, sent_ns, answer.left_ms)
+        return answer
+
+    async def _attempt(self, change: Commit | Reattach) -> tuple[Answer, int]:
+        # The deadline is judged when the request is sent, not when it was queued.
+        self._trust.check()
+        if self._trust.over:
+            message = f"the lease on run {change.run} was dropped before the store answered; look at the run"
+            raise NotAllowed(message, run_id=change.run)
+        sent_ns = self._clock.boot_ns()
+        ttl_ms = self._trust.grant.ttl_ms
+        try:
+            with anyio.fail_after(self._trust.remaining_ms / 1000):
+                answer = await self._store.commit(change)
+        except (*UNANSWERED, StoreUnsafe) as error:
+            self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=ttl_ms)
+            if isinstance(error, StoreUnsafe):
+                # It was safe when it was opened: a failover shows the former primary as a replica for a while. What was
+                # sent before may have landed, so it is asked again like any other, as long as the lease lasts.
+                raise StoreUnavailable(error.message, run_id=change.run) from error
+            raise
+        self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=ttl_ms)
+        return answer, sent_ns
+
+    async def _found_after_all(self, change: Commit) -> Answer | None:
+        # What was asked last may have landed. What is not there yet may land until the store's lease ends, no later.
+        with anyio.move_on_after(1.0):
+            try:
+                rows = await self._store.tail(change.run, after=change.row.seq - 1, limit=1)
+                run = await self._store.load(change.run)
+            except TenureError:
+                return None
+            if rows and rows[0].digest == change.row.digest:
+                return Answer(verdict=Verdict.ALREADY, now_us=0, run=run)
+        return None
