@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -154,3 +154,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     lines = config.stash.get(EXERCISED, None) or ["none was asked for"]
     for line in sorted(lines):
         terminalreporter.line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape lone surrogates in what a test logged: a parallel run cannot carry them to its controller."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
