@@ -104,13 +104,16 @@ async def work(app: App, store: Store, orders: Mapping[str, Any], in_fd: int, pi
         spare=orders["spare"],
     )
     ended = threading.Event()
-    async with worker, anyio.create_task_group() as tasks:
-        threading.Thread(target=_watch, args=(worker, pipe, ended), name="tenure-watch", daemon=True).start()
-        tasks.start_soon(_take_orders, worker, in_fd)
-        await worker.ended()
+    try:
+        async with worker, anyio.create_task_group() as tasks:
+            threading.Thread(target=_watch, args=(worker, pipe, ended), name="tenure-watch", daemon=True).start()
+            tasks.start_soon(_take_orders, worker, in_fd)
+            await worker.ended()
+            tasks.cancel_scope.cancel()
+        pipe.drained()
+    finally:
+        # Told until here: closing may take its time on a busy machine, and who says nothing is taken for frozen.
         ended.set()
-        tasks.cancel_scope.cancel()
-    pipe.drained()
 
 
 async def _take_orders(worker: Worker, fd: int) -> None:

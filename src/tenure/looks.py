@@ -81,12 +81,20 @@ class Looks:
         self._scatter = others * 2 > len(chosen)
         crowded += found
         if crowded and empty and not leases:
-            first, *rest = crowded
-            leases, still, _ = await self._claim([first], alone=True)
-            crowded = [*still, *rest]
+            one = await self.take_one(crowded)
+            leases, crowded, others = list(one.leases), list(one.crowded), others + one.again
         self._crowded = {hint.run: hint.token for hint in crowded}
         again = bool(others) or (len(hints) > len(chosen) and (len(leases) == free or len(leases) < len(chosen)))
         return Found(leases=tuple(leases), crowded=tuple(crowded), again=again)
+
+    async def take_one(self, crowded: Sequence[Hint], /) -> Found:
+        """Claim one of the runs that need an empty process, for this one."""
+        # Any of them: workers that all reached for the first would find it taken, and go down the same list together.
+        one = random.choice(crowded)  # noqa: S311 - not a secret
+        leases, _, others = await self._claim([one], alone=True)
+        rest = tuple(hint for hint in crowded if hint is not one)
+        # Where somebody was quicker, the list is old: it is read again, and not tried to its end.
+        return Found(leases=tuple(leases), crowded=() if others else rest, again=bool(others))
 
     async def take(self, run_id: str, token: int, /) -> Lease | None:
         """Claim one run for an empty process; None if somebody else was there."""

@@ -209,7 +209,7 @@ class Supervisor:
             passed_s, before = min(now - before, 2 * TICK_S), now
             for child in list(self.children):
                 child.silent_s += passed_s
-                if child.begun and not child.killed and child.silent_s > self._ttl + TICK_S:
+                if child.begun and not child.killed and not child.drained and child.silent_s > self._ttl + TICK_S:
                     child.kill(f"nothing was heard of it for {child.silent_s:.0f} s")
 
     async def _obey(self, signals: Any) -> None:

@@ -228,7 +228,7 @@ class Worker:
         async def look() -> None:
             nonlocal found
             if slots.crowded and not slots.executions:
-                found = await self._take_crowded()
+                found = await self._looking.take_one(slots.crowded)
             else:
                 found = await self._looking.look(slots.free, empty=not slots.executions)
             # Started here and not below: whatever the other requests come to, a lease is not left lying.
@@ -239,11 +239,6 @@ class Worker:
         await together(self.leader.look, slots.beat, *([look] if slots.free > 0 else []))
         await self._looking.tidy()
         return found.again and slots.free > 0
-
-    async def _take_crowded(self) -> Found:
-        first, *rest = self.slots.crowded
-        lease = await self._looking.take(first.run, first.token)
-        return Found(leases=(lease,) if lease is not None else (), crowded=tuple(rest), again=True)
 
     async def _take_wanted(self) -> bool:
         """Take the next of the runs that this spare worker was started for; stop when none is left."""
