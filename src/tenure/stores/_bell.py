@@ -69,7 +69,8 @@ class Bell:
             with self._guard:
                 self._waiting.pop(key, None)
         with self._guard:
-            news = self._news(heard, topics)
+            # Rung while it waited counts, although another waiter of the same store object has heard it by now.
+            news = event.is_set() or self._news(heard, topics)
             for topic in topics:
                 heard.topics[topic] = self._strokes
                 heard.topics.move_to_end(topic)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -36,6 +35,7 @@ from tenure.core.run import (
 from tenure.errors import InvalidUrl, NotAllowed, StoreUnsafe, TenureError
 from tenure.store import ALL, Beat, Durability, Hint, Page, Refused, Where
 from tenure.stores import refuse_options
+from tenure.stores._bell import Bell
 from tenure.stores._index import REFUSED_LENGTH, after_cursor, cursor_of, matches, moves_index
 
 
@@ -61,7 +61,7 @@ class _Space:
     offset_us: int | None = None
     beats: dict[str, tuple[Beat, int]] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
-    wakes: dict[str, int] = field(default_factory=dict)
+    bell: Bell = field(default_factory=Bell)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -114,7 +114,7 @@ class MemoryStore:
             self._offset_us = self._space.offset_us
         self._pid = os.getpid()
         self._open = False
-        self._seen: dict[str, int] = {}
+        self._heard = self._space.bell.heard()
 
     async def __aenter__(self) -> Self:
         """Open; there is nothing to connect to."""
@@ -300,23 +300,11 @@ class MemoryStore:
 
     async def wake(self, topic: str, /) -> None:
         """Wake who waits for the topic."""
-        space = self._enter()
-        with space.guard:
-            space.wakes[topic] = space.wakes.get(topic, 0) + 1
+        self._enter().bell.ring(topic)
 
     async def woken(self, topics: Sequence[str], /, *, timeout: float) -> bool:
         """Wait for one of the topics."""
-        space = self._enter()
-        until = time.monotonic() + timeout
-        while True:
-            # What was woken since this object last looked counts: a wake between a look and this call is not lost.
-            woken = [topic for topic in topics if space.wakes.get(topic, 0) != self._seen.setdefault(topic, 0)]
-            self._seen.update((topic, space.wakes[topic]) for topic in woken)
-            left = until - time.monotonic()
-            if woken or left <= 0:
-                return bool(woken)
-            # Waiters may live on loops of several threads, and nothing here is worth a bell of its own: look often.
-            await anyio.sleep(min(0.005, left))
+        return await self._enter().bell.woken(self._heard, topics, timeout=timeout)
 
 
 def _place(run: Run) -> tuple[int, str]:
