@@ -233,7 +233,8 @@ class Committer:
 
     def _refused(self, answer: Answer, change: Commit) -> Exception:
         if answer.why is Why.INBOX:
-            return InboxUnread()
+            message = f"something was posted to run {change.run} since its inbox was read; read it again, then decide"
+            return InboxUnread(message, run=answer.run)
         run = answer.run
         if run is None or run.token < change.grant.token or run.last_seq < change.row.seq - 1:
             return history_lost(run, change.run)

@@ -12,7 +12,7 @@ import anyio
 from tenure.core import canonical, ids
 from tenure.core.run import Due, Outcome, Request, Status
 from tenure.core.text import shown
-from tenure.errors import NotAllowed
+from tenure.errors import NotAllowed, RunConflict
 
 MAX_TAGS = 64
 
@@ -36,8 +36,8 @@ class Effects:
     base: bool = False
 
 
-class InboxUnread(Exception):
-    """The suspension was refused because the inbox holds something unread: read it, then decide again."""
+class InboxUnread(RunConflict):
+    """Something was posted since the inbox was read: read it, then decide again."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -73,6 +73,14 @@ def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> di
                 after.pop(request_id, None)
         found["requests"] = after
     return found
+
+
+def soonest(due: Due | None, requests: Mapping[str, Request], now_ms: int, /) -> Due | None:
+    """Return the earlier of a time and the first expiry of requests: an expired request wakes who waits for it."""
+    expiries = [request.expires_ms for request in requests.values() if request.expires_ms is not None]
+    if not expiries:
+        return due
+    return Due(ms=min([*expiries, *([due.at(now_ms)] if due is not None else [])]), relative=False)
 
 
 def due_of(until: datetime | float | None) -> Due | None:

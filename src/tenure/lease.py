@@ -19,7 +19,7 @@ from tenure.codec import to_json_value
 from tenure.committer import Committer
 from tenure.core import canonical, journal
 from tenure.core.run import Grant, Item, Outcome, Request, Run, Status
-from tenure.effects import Effects, InboxUnread, due_of
+from tenure.effects import Effects, InboxUnread, due_of, soonest
 from tenure.errors import CorruptRecord, HistoryLost, LeaseLost, NotAllowed, RunQuarantined
 from tenure.handle import pages
 from tenure.store import Store
@@ -178,8 +178,8 @@ class Lease:
     ) -> list[Item]:
         """Give the run up until a time (seconds from now, or an instant), a decision or a signal, whichever is first.
 
-        Returns an empty list when the run is suspended and the lease over. Returns the items, and keeps the lease, when
-        something that is waited for had arrived already: nothing is ever slept over.
+        A request that expires wakes it too. Returns an empty list when the lease is over; the items, with the lease
+        kept, when something that is waited for had arrived already: nothing is ever slept over.
         """
         asked = dict(requests or {})
         wants = (*asked, *signals)
@@ -191,6 +191,8 @@ class Lease:
             journal.event(journal.REQUEST_OPENED, request=name, digest=r.digest, expires_ms=r.expires_ms)
             for name, r in opened.items()
         ]
+        now_ms = (await self._store.facts()).now_ms if any(r.expires_ms for r in asked.values()) else 0
+        due = soonest(due_of(until), asked, now_ms)
         while True:
             found = [item for item in await self.inbox() if item.name in wants or item.ask.value == "cancel"]
             if found:
@@ -203,7 +205,7 @@ class Lease:
                     status=Status.SUSPENDED,
                     wants=wants,
                     opened=opened,
-                    due=due_of(until),
+                    due=due,
                     inbox_seq=self._inbox_read,
                 )
             except InboxUnread:

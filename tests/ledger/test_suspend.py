@@ -1,0 +1,28 @@
+"""What wakes a suspended run."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from tenure import Ledger, Request, RunSuspended, open_store
+
+
+@pytest.fixture
+async def ledger() -> AsyncIterator[Ledger]:
+    async with open_store("memory://") as store, Ledger(store, ttl=1) as ledger:
+        yield ledger
+
+
+async def test_a_request_that_expires_wakes_the_run_that_waits_for_it(ledger: Ledger) -> None:
+    await ledger.submit("count", None, id="r1")
+    expires_ms = (await ledger.store.facts()).now_ms + 150
+    async with ledger.hold("r1") as lease:
+        asked = {"ok?": Request(digest="0" * 64, expires_ms=expires_ms)}
+        assert await lease.suspend(until=60, requests=asked) == []
+    with pytest.raises(RunSuspended):
+        async with ledger.hold("r1"):
+            pass
+    await anyio.sleep(0.2)
+    async with ledger.hold("r1") as lease:
+        assert lease.run.due_ms == expires_ms
