@@ -158,8 +158,8 @@ def _watch(worker: Worker, pipe: Pipe, ended: threading.Event) -> None:
             heartbeat_ms=(now_ns - pulse.turned_ns) // 1_000_000,
             at=time.monotonic(),
         )
-        for execution in worker.slots.executions.copy():
+        for execution in worker.slots.overdue():
             grant = execution.lease.grant
-            if execution.overdue and (grant.run, grant.token) not in told:
+            if (grant.run, grant.token) not in told:
                 told.add((grant.run, grant.token))
                 pipe.tell("stuck", run=grant.run, token=grant.token)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ CUT_S = 5.0
 PATIENCE_S = 5.0
 OVERDUE_LOOK_S = 1.0
 BEAT_TTL_MS = 60_000
+EXIT_STATUS = 70
+"""Internal software error, as sysexits has it."""
 
 
 class Slots:
@@ -154,16 +157,28 @@ class Slots:
         )
         await ledger.store.beat(row, ttl_ms=BEAT_TTL_MS)
 
+    def overdue(self) -> list[Execution]:
+        """Return what does not stop although the store may have let somebody else in; from any thread."""
+        return [execution for execution in self.executions.copy() if execution.overdue]
+
     async def watch_overdue(self) -> None:
-        """Say where runs stand that do not stop although the store may have let somebody else in."""
+        """Say where runs stand that do not stop."""
         told: set[Execution] = set()
         while True:
             await anyio.sleep(OVERDUE_LOOK_S)
-            for execution in self.executions:
-                if execution.overdue and execution not in told:
+            for execution in self.overdue():
+                if execution not in told:
                     told.add(execution)
                     log.error("run %s does not stop; it stands at\n%s", execution.lease.run.id, execution.stacks)
             told &= self.executions
+
+    def exit_when_overdue(self, ended: threading.Event) -> None:
+        """End the process when something does not stop; in a thread, because what does not stop may be the loop."""
+        while not ended.wait(OVERDUE_LOOK_S):
+            if found := self.overdue():
+                runs = ", ".join(execution.lease.run.id for execution in found)
+                log.critical("the process ends, for a run does not stop: %s", runs)
+                os._exit(EXIT_STATUS)
 
     async def _empty(self) -> None:
         while self.executions:

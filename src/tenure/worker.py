@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -37,7 +38,8 @@ class Worker:
     """Executes an app's runs in this process: `await worker.run()`, or `async with Worker(app, store):` beside others.
 
     Given a store, it opens a ledger of its own with `ttl`; the store is opened by its owner. `concurrency` runs at a
-    time, of `kinds` only where named. `drain` (seconds) is what a step in hand is given when the worker stops.
+    time, of `kinds` only where named. `drain` (seconds) is what a step in hand is given when the worker stops. With
+    `last_resort="exit"` the process ends when a run goes on in code that nothing stops, though its lease is over.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Worker:
         code_versions: Iterable[str] | None = None,
         reports: Reports | None = None,
         spare: bool = False,
+        last_resort: Literal["log", "exit"] = "log",
     ) -> None:
         if concurrency < 1 or drain < 0:
             message = f"a worker has at least one slot and a drain of at least 0 s, not {concurrency} and {drain}"
@@ -74,6 +77,8 @@ class Worker:
         self._reports: Reports = reports or NoReports()
         self._supervised = reports is not None
         self._wanted: dict[str, int] | None = {} if spare else None
+        self._last_resort = last_resort
+        self._over = threading.Event()
         self._bell = anyio.Event()
         self._ended = anyio.Event()
         self.draining = False
@@ -115,6 +120,9 @@ class Worker:
             self._spawn(loop)
         if self._wanted is None:
             self._spawn(self.leader.serve)
+        if self._last_resort == "exit":
+            watch = self.slots.exit_when_overdue
+            threading.Thread(target=watch, args=(self._over,), name="tenure-last-resort", daemon=True).start()
         return self
 
     async def __aexit__(
@@ -126,6 +134,7 @@ class Worker:
         try:
             raised = await leave(self._tasks_of(), kind, error, trace)
         finally:
+            self._over.set()
             await self._stack.aclose()
         if raised is not None and raised is not error:
             raise raised
