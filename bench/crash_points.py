@@ -12,6 +12,7 @@ import argparse
 import random
 import sys
 from collections import Counter
+from pathlib import Path
 
 import anyio
 
@@ -79,10 +80,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--points", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="a new folder, in which the call logs stay")
     parser.add_argument("--record", action="store_true", help="append the outcome to docs/evidence.md")
     asked = parser.parse_args()
     tally = Tally(asked=asked.points, seed=asked.seed)
-    with places(STORES) as found:
+    with places(STORES, asked.keep) as found:
         ran = versions(found)
         print(ran)
         try:

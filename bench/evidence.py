@@ -31,10 +31,12 @@ class Place:
 
 
 @contextlib.contextmanager
-def places(names: Sequence[str]) -> Iterator[list[Place]]:
-    """Bring up the stores of these names, or of one URL; gone at the end."""
+def places(names: Sequence[str], keep: Path | None = None) -> Iterator[list[Place]]:
+    """Bring up the stores of these names, or of one URL; gone at the end, but for call logs in the folder to `keep`."""
     with contextlib.ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tenure-bars-")))
+        if keep is not None:
+            keep.mkdir(parents=True)
+        folder = keep or Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tenure-bars-")))
         yield [_place(name, folder, opened) for name in names]
 
 

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -194,11 +195,12 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", default="all", help=f"all, some of {','.join(STORES)}, or a URL")
+    parser.add_argument("--keep", type=Path, help="a new folder, in which the call logs stay")
     parser.add_argument("--record", action="store_true", help="append the outcome to docs/evidence.md")
     asked = parser.parse_args()
     tally = Tally(asked=asked.histories, seed=asked.seed)
     names = STORES if asked.store == "all" else asked.store.split(",")
-    with places(names) as found:
+    with places(names, asked.keep) as found:
         ran = versions(found)
         print(ran)
         try:

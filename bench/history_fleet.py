@@ -52,11 +52,11 @@ class Blow:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One worker process."""
+    """One worker process; `struck` while it is frozen and from when it is killed, so that one blow falls at a time."""
 
     name: str
     process: subprocess.Popen[bytes]
-    frozen: bool = False
+    struck: bool = False
     read: int = 0
 
     @property
@@ -110,8 +110,9 @@ class Fleet:
             if blow.late_s is not None:
                 blow.file(self.folder).unlink()
                 await anyio.sleep(blow.late_s)
-                if not member.alive or member.frozen:
+                if member.struck:
                     return False
+            member.struck = True
             struck_ns = SystemClock().boot_ns()
             if blow.kind is Kind.KILL:
                 await self._kill(member)
@@ -127,10 +128,11 @@ class Fleet:
 
     async def _standing(self, blow: Blow) -> Member:
         while True:
-            mine = self.lines[blow.run]
-            if mine and (mine[-1]["what"], mine[-1].get("name")) == (blow.mark, blow.name):
-                member = self.members[mine[-1]["worker"]]
-                if member.alive and not member.frozen:
+            # The last line of each worker: one that slept may write its farewell after another has come to stand there.
+            last = {line["worker"]: line for line in self.lines[blow.run]}
+            for worker, line in last.items():
+                member = self.members[worker]
+                if (line["what"], line.get("name")) == (blow.mark, blow.name) and not member.struck:
                     return member
             await anyio.sleep(LOOK_S)
 
@@ -142,16 +144,15 @@ class Fleet:
         self.start()
 
     async def _freeze(self, member: Member) -> None:
-        member.frozen = True
         os.kill(member.process.pid, signal.SIGSTOP)
         stat = anyio.Path(f"/proc/{member.process.pid}/stat")
-        while (await stat.read_text()).rpartition(")")[2].split()[0] != "T":  # noqa: ASYNC110 - the kernel tells by this file
+        while (await stat.read_text()).rpartition(")")[2].split()[0] != "T":  # noqa: ASYNC110 - it is told by a file
             await anyio.sleep(0.001)
 
     def _thaw(self, member: Member) -> None:
         if member.alive:
             os.kill(member.process.pid, signal.SIGCONT)
-        member.frozen = False
+        member.struck = False
 
     async def _moved(self, run: str, member: Member, since_ns: int) -> None:
         """Return when the lease of a frozen worker is over, and its run has gone on without it or does not within 10 s.
@@ -186,7 +187,9 @@ class Fleet:
         for member in living:
             with anyio.move_on_after(DRAIN_S):
                 code = await anyio.to_thread.run_sync(member.process.wait, abandon_on_cancel=True)
-                if code:
+                # Who replaced a worker at the very end may not have come as far as to listen.
+                ready = any(line["worker"] == member.name for line in self.lines[""])
+                if code and (ready or code != -signal.SIGTERM):
                     errors = (self.folder / f"{member.name}.err").read_text(errors="replace")[-2000:]
                     self.hurt.append(f"{member.name} drained and ended with {code}: {errors}")
             if member.alive:

@@ -169,13 +169,14 @@ async def _serve(given: argparse.Namespace) -> None:
     telling = cast("Store", Telling(store, book))
     worker = Worker(app_of(store, book), telling, name=given.name, concurrency=3, ttl=given.ttl, drain=2)
     async with store, anyio.create_task_group() as tasks:
-        tasks.start_soon(_drain_on_term, worker)
+        tasks.start_soon(_drain_on_term, worker, book)
         await worker.run()
         tasks.cancel_scope.cancel()
 
 
-async def _drain_on_term(worker: Worker) -> None:
+async def _drain_on_term(worker: Worker, book: Book) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+        book.write("ready", "")
         async for _ in signals:
             await worker.drain()
             return
