@@ -14,19 +14,19 @@ INSTRUCTIONS = 160
 """Instructions of SQLite's machine that the longest write takes with its COMMIT; the shortest takes two thirds."""
 
 
-def die_inside(store: Any, change: Change, inside: float, die: Callable[[], object]) -> None:
+def die_inside(store: Any, change: Change, inside: float, die: Callable[[], object]) -> Callable[[], bool]:
     """See to it that this process dies in the middle of the next write of `change`, as far into it as `inside` says.
 
     On a server: when that part of the request has left; all of it from 0.6 on, so that the reply is on its way. In a
-    file: after that many instructions of the transaction. Where the write ends before that, it returns.
+    file: after that many instructions of the transaction. A write that ends before that returns, and what is returned here
+    tells whether it went this way at all.
     """
     if hasattr(store, "space"):
         message = "a write of memory:// is one step of one process; there is no inside to die in"
         raise NotAllowed(message)
     if store.url.startswith("sqlite:"):
-        _between_instructions(change, round(1 + inside * INSTRUCTIONS), die)
-    else:
-        _in_the_request(_key(change), min(1.0, inside / 0.6), die)
+        return _between_instructions(change, round(1 + inside * INSTRUCTIONS), die)
+    return _in_the_request(_key(change), min(1.0, inside / 0.6), die)
 
 
 def _key(change: Change) -> bytes:
@@ -40,7 +40,7 @@ def _key(change: Change) -> bytes:
             raise NotAllowed(message)
 
 
-def _in_the_request(key: bytes, share: float, die: Callable[[], object]) -> None:
+def _in_the_request(key: bytes, share: float, die: Callable[[], object]) -> Callable[[], bool]:
     plain = asyncio.StreamWriter.write
 
     def write(writer: asyncio.StreamWriter, data: Any) -> None:
@@ -51,12 +51,14 @@ def _in_the_request(key: bytes, share: float, die: Callable[[], object]) -> None
         die()
 
     asyncio.StreamWriter.write = write  # type: ignore[assignment, method-assign]
+    return lambda: False
 
 
-def _between_instructions(change: Change, left: int, die: Callable[[], object]) -> None:
+def _between_instructions(doomed: Change, left: int, die: Callable[[], object]) -> Callable[[], bool]:
     from tenure.stores._sqlite_write import Transaction
 
     plain = Transaction.decide
+    met = False
 
     def tick() -> int:
         nonlocal left
@@ -65,9 +67,12 @@ def _between_instructions(change: Change, left: int, die: Callable[[], object]) 
             die()
         return 0
 
-    def decide(transaction: Transaction, asked: Change) -> Answer:
-        if asked is change:
+    def decide(transaction: Transaction, /, change: Change) -> Answer:
+        nonlocal met
+        if change is doomed:
+            met = True
             transaction.connection.set_progress_handler(tick, 1)
-        return plain(transaction, asked)
+        return plain(transaction, change)
 
     Transaction.decide = decide  # type: ignore[assignment, method-assign]
+    return lambda: met

@@ -69,9 +69,9 @@ class Stage:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """End it; a process that it has forked ends by itself."""
+        """End it, and what it has forked."""
         if self._process is not None:
-            self._process.kill()
+            self._process.terminate()
         with anyio.CancelScope(shield=True):
             await self._stack.aclose()
 
@@ -114,6 +114,7 @@ def _fork(order: Order) -> int:
         return pid
     code = 1
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.alarm(ALARM_S)
         code = anyio.run(_play, order)
     except BaseException:  # noqa: BLE001 - the code tells, and nothing of the stage may run on in here
@@ -126,6 +127,13 @@ def _fork(order: Order) -> int:
 def _fork_all(orders: Sequence[Order], width: int) -> list[int]:
     codes = [0] * len(orders)
     running: dict[int, int] = {}
+
+    def end(*_: object) -> None:
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
     waiting = list(enumerate(orders))[::-1]
     while waiting or running:
         while waiting and len(running) < width:

@@ -53,6 +53,8 @@ DIED = 9
 """How a process ends at its point."""
 NOT_ALREADY = 10
 """How it ends where the store did not know a request that it had taken."""
+NOT_INSIDE = 12
+"""How it ends where a write did not come by the place at which to die inside it."""
 KIND = "walker"
 PROMPT = "go"
 EXPECTED = {"seen": 3, "worth": 42}
@@ -166,15 +168,16 @@ class DyingStore(FaultStore):
             return await super()._one(change)
         if side is Side.BEFORE or (side is Side.LOST and self._lost):
             await fuse.blow(DIED)
+        met = None
         if side is Side.INSIDE:
             from tenure.testing._inside import die_inside
 
-            die_inside(self.inner, change, fuse.inside, lambda: os._exit(DIED))
+            met = die_inside(self.inner, change, fuse.inside, lambda: os._exit(DIED))
         answer = await self.inner.commit(change)
         if not answer.ok:
             return answer  # not granted yet: the point is the one that is
         if side in (Side.INSIDE, Side.AFTER):
-            await fuse.blow(DIED)
+            await fuse.blow(DIED if met is None or met() else NOT_INSIDE)
         if self._lost:
             await fuse.blow(DIED if answer.verdict is Verdict.ALREADY else NOT_ALREADY)
         self._lost = True
