@@ -18,8 +18,8 @@ def die_inside(store: Any, change: Change, inside: float, die: Callable[[], obje
     """See to it that this process dies in the middle of the next write of `change`, as far into it as `inside` says.
 
     On a server: when that part of the request has left; all of it from 0.6 on, so that the reply is on its way. In a
-    file: after that many instructions of the transaction. A write that ends before that returns, and what is returned here
-    tells whether it went this way at all.
+    file: after that many instructions of the transaction. A write that ends before that returns; whether it went this
+    way at all, what is returned here tells.
     """
     if hasattr(store, "space"):
         message = "a write of memory:// is one step of one process; there is no inside to die in"
