@@ -80,6 +80,8 @@ class Spawned:
         self.silent_s = 0.0
         match line["t"]:
             case "granted":
+                # One that holds something has begun, even if it is frozen before it told its first state.
+                self.begun = True
                 self.grants[line["run"]] = (line["token"], line["nonce"])
             case "ended":
                 if self.grants.get(line["run"], (0, ""))[0] == line["token"]:
