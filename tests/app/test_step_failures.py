@@ -119,7 +119,7 @@ async def test_a_step_that_takes_too_long_fails_with_timeout_and_its_thread_stil
         with pytest.raises(StepFailed, match="TimeoutError"):
             await run.step("async", anyio.sleep_forever, timeout=0.01)
         with pytest.raises(StepFailed, match="TimeoutError"):
-            await run.step("thread", release.wait, 20, timeout=0.01)
+            await run.step("thread", release.wait, 20, timeout=1.0)
         busy.append(run.threads.busy)
         assert "release.wait" in run.threads.stacks() or "threading.py" in run.threads.stacks()
         release.set()

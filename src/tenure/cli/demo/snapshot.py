@@ -8,6 +8,7 @@ under a file lock, so that the one hole is the one that is shown.
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import anyio
 
@@ -26,6 +27,7 @@ from tenure.errors import TenureError
 from tenure.store import Durability
 from tenure.stores.memory import MemoryStore, Shelf, place
 
+PATIENCE_S = 0.3
 WINDOW_S = 0.06
 """How long a commit stands between its check and its write."""
 
@@ -98,7 +100,7 @@ class SnapshotStore:
     @contextmanager
     def _turn(self, *, write: bool) -> Iterator[None]:
         with (self._folder / ".turn").open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
+            _take(turn)
             space = self._inner.space
             space.shelves.clear()
             space.due.clear()
@@ -128,6 +130,16 @@ class SnapshotStore:
         fresh = self._folder / f"{run_id}.{os.getpid()}.tmp"
         fresh.write_text(snapshot)
         fresh.replace(self._folder / f"{run_id}.json")
+
+
+def _take(turn: IO[str]) -> None:
+    """Wait for the turn, but not for one who was frozen with it."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.002)
 
 
 def _unpacked(found: dict[str, Any]) -> Shelf:
