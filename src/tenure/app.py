@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -193,14 +194,27 @@ class App:
             yield deps
 
 
-def load_app(path: str, /) -> App:
-    """Return the app that `module:name` names; NotAllowed says what is wrong with it."""
+def find_app(path: str, /) -> tuple[str, str]:
+    """Return module and name of `module:name` without importing it; NotAllowed if there is no such module."""
     module, _, name = path.partition(":")
     if not module or not name:
         message = f"{path[:80]!r} does not name an app; write module:app, for example fleet:app"
         raise NotAllowed(message)
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds text
         sys.path.insert(0, here)
+    try:
+        known = importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        known = False
+    if not known:
+        message = f"there is no module {module!r} here or on the Python path; run it where the module is"
+        raise NotAllowed(message)
+    return module, name
+
+
+def load_app(path: str, /) -> App:
+    """Return the app that `module:name` names; NotAllowed says what is wrong with it."""
+    module, name = find_app(path)
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -18,9 +18,10 @@ from anyio.abc import TaskGroup
 from tenure.claims import Claims
 from tenure.clock import Clock, SystemClock
 from tenure.core import build, canonical, ids, journal
+from tenure.core.rules import OPEN
 from tenure.core.run import NOW, Ask, Change, How, Run, Status
 from tenure.effects import due_of, milliseconds, tags_of
-from tenure.errors import NotAllowed, RunNotFound, TenureError
+from tenure.errors import NotAllowed, RunConflict, RunNotFound, TenureError
 from tenure.handle import Handle, KindLike
 from tenure.heartbeat import HeartbeatThread, Pulse
 from tenure.holding import Holding, leave
@@ -262,8 +263,14 @@ class Ledger:
         return run
 
     async def retry(self, run_id: str, /) -> Handle[Any]:
-        """Submit the run's kind and input again as `{id}-retry`, and return its handle; asked again, the same run."""
+        """Submit an ended run's kind and input again as `{id}-retry`, and return its handle; again, the same run.
+
+        RunConflict for a run that is still open.
+        """
         run = await self.load(run_id)
+        if run.status in OPEN:
+            message = f"run {run.id} is {run.status.value} and goes on by itself; wait for it, or cancel it first"
+            raise RunConflict(message, run=run)
         rows = await self.store.tail(run.id, limit=1)
         if not rows:
             raise not_found(run.id)

@@ -1,11 +1,11 @@
-"""What wakes a suspended run."""
+"""What wakes a suspended run, and what is retried."""
 
 from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 
-from tenure import Ledger, Request, RunSuspended, open_store
+from tenure import Ledger, Request, RunConflict, RunSuspended, open_store
 
 
 @pytest.fixture
@@ -26,3 +26,11 @@ async def test_a_request_that_expires_wakes_the_run_that_waits_for_it(ledger: Le
     await anyio.sleep(0.2)
     async with ledger.hold("r1") as lease:
         assert lease.run.due_ms == expires_ms
+
+
+async def test_only_what_has_ended_is_retried(ledger: Ledger) -> None:
+    await ledger.submit("count", None, id="r1", at=3600)
+    with pytest.raises(RunConflict, match="goes on by itself"):
+        await ledger.retry("r1")
+    await ledger.cancel("r1")
+    assert (await ledger.retry("r1")).id == "r1-retry"

@@ -17,6 +17,7 @@ import anyio
 
 from tenure.app import App, load_app
 from tenure.child import Pipe, first_order, take_orders_only_by_pipe, work
+from tenure.cli.lines import LineFormatter
 from tenure.errors import Code, TenureError
 from tenure.stores import open_store
 
@@ -68,7 +69,7 @@ async def _work(app: App, orders: Mapping[str, Any], in_fd: int, pipe: Pipe) -> 
 def _log(level: str, name: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     # The name stands for the process; what a line is about is in the line.
-    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter(worker=name))
     ours = logging.getLogger("tenure")
     ours.addHandler(handler)
     ours.setLevel(level.upper())

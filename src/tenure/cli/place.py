@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenure.cli.exits import UsageError
+from tenure.cli.lines import LineFormatter
 
 if TYPE_CHECKING:
     from tenure.ledger import Ledger
@@ -111,7 +112,7 @@ def logging_to_stderr(level: str, /) -> None:
     for handler in [handler for handler in ours.handlers if isinstance(handler, _ToStderr)]:
         ours.removeHandler(handler)
     handler = _ToStderr()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter())
     ours.addHandler(handler)
     ours.setLevel(level.upper())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenure.cli.exits import Exit
 from tenure.cli.output import Shape, hint, show, show_table_page, write, write_json
-from tenure.core import journal
+from tenure.core import canonical, journal
 from tenure.core.run import Item, Row, Run, grant_mark
 from tenure.errors import CorruptRecord
 from tenure.store import Refused, Store
@@ -51,6 +52,13 @@ async def open_calls(store: Store, run: Run, /) -> dict[int, tuple[str, ...]]:
     return {line.token: found.get(line.token, ()) for line in run.grants}
 
 
+async def _result(store: Store, run: Run) -> bytes | None:
+    """The bytes of the run's result, None where there is none that is what the record says."""
+    digest = run.outcome.result if run.outcome is not None else ""
+    data = await store.blob(run.id, digest) if digest else None
+    return data if data is not None and canonical.digest(data) == digest else None
+
+
 async def show_record(store: Store, run: Run, /, *, events: bool, output: Shape) -> None:
     """Write the record and what belongs to it."""
     facts = await store.facts()
@@ -62,8 +70,11 @@ async def show_record(store: Store, run: Run, /, *, events: bool, output: Shape)
     except CorruptRecord as error:
         hint(f"tenure: {error.message}")
         calls = {}
+    result = await _result(store, run)
     if output is Shape.TABLE:
         _show_tables(run, now_ms=facts.now_ms, served=served, calls=calls, refused=refused, inbox=inbox)
+        if result is not None:
+            write(f"result {result.decode(errors='backslashreplace')}\n")
         if events:
             await _show_events(store, run)
         return
@@ -73,6 +84,8 @@ async def show_record(store: Store, run: Run, /, *, events: bool, output: Shape)
         "refused": [values.refused_value(line) for line in refused],
         "inbox": [values.item_value(item) for item in inbox],
     }
+    if result is not None:
+        parts["result"] = json.loads(result)
     if output is Shape.JSON:
         await _write_whole(parts, _events(store, run) if events else None)
     else:

@@ -51,8 +51,10 @@ async def worker(
     The first signal drains: steps in hand end, runs are handed back. The second stops at once.
     """
     from tenure import health as answers
+    from tenure.app import find_app
     from tenure.core import ids
 
+    find_app(app)
     wanted = [ids.kind_name(name) for name in kinds.split(",")] if kinds is not None else None
     at = answers.address(health) if health is not None else None
     if processes == 0:

@@ -146,6 +146,12 @@ async def _kill(play: Play, worker: str, units: int) -> None:
 async def _freeze(play: Play, worker: str, units: int) -> None:
     line = await _at(play, worker, units, "returned" if play.fence else "checked")
     os.kill(play.processes[worker].pid, signal.SIGSTOP)
+    while not await _writable(play):
+        # It sleeps with the file's write lock: on one file everybody would sleep with it. Let it go, and try again.
+        os.kill(play.processes[worker].pid, signal.SIGCONT)
+        await anyio.sleep(0.05)
+        line = await _at(play, worker, units, "returned" if play.fence else "checked")
+        os.kill(play.processes[worker].pid, signal.SIGSTOP)
     await _blow(play, line.run, worker, Mark.ASLEEP)
     play.frozen = line.run
     play.say(clock_s(play), f"freeze {worker:<13} held {line.run}, {_where(play)}")
@@ -164,6 +170,13 @@ def _where(play: Play) -> str:
     if play.fence:
         return "after a tool had returned and before that was recorded"
     return "after a save was checked and before it was written"
+
+
+async def _writable(play: Play) -> bool:
+    with anyio.move_on_after(0.3):
+        await play.store.raise_ttl(1)
+        return True
+    return False
 
 
 async def _blow(play: Play, run_id: str, worker: str, mark: Mark) -> None:
