@@ -64,7 +64,7 @@ async def demo(
             try:
                 told = await stage.perform(play)
             except TimeoutError:
-                return _unfinished(folder)
+                return await _unfinished(play)
             lines = read(folder)
             refused = await store.refused(limit=100)
             claims = verdict.claims(told, lines)
@@ -160,10 +160,17 @@ def _show(claims: list[Claim], chart: Chart, *, no_fence: bool) -> None:
     )
 
 
-def _unfinished(folder: Path) -> int:
+async def _unfinished(play: Play) -> int:
+    from tenure.cli.demo.book import read
     from tenure.cli.output import hint
 
-    hint("the runs did not end in time; the workers said:")
+    folder = play.folder
+    hint(f"the runs did not end in time (killed in {play.killed or 'none'}, frozen in {play.frozen or 'none'}):")
+    for run_id in play.runs:
+        run = await play.store.load(run_id)
+        hint(f"{run_id}: {run.status.value + ', grants ' + str(run.ordinal) if run is not None else 'not there'}")
+    for told in read(folder)[-15:]:
+        hint(f"{told.worker}: {told.what} {told.run} {told.said}")
     for file in sorted(folder.glob("*.err")):
         for line in file.read_text(errors="replace").splitlines()[-10:]:
             hint(f"{file.stem}: {line}")

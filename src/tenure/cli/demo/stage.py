@@ -60,15 +60,11 @@ def clock_s(play: Play) -> str:
 async def perform(play: Play) -> list[Told]:
     """Play it and return every run as the store holds it at the end; TimeoutError after 40 s."""
     play.begun_ns = SystemClock().boot_ns()
-    for number, run_id in enumerate(play.runs):
-        # The first three, which the blows will hit, go before the others when they are due again.
-        priority = 1 if number < len(WORKERS) else 0
-        await play.store.commit(
-            build.create(run=run_id, kind=KIND, value=f"read the pages of {run_id}", priority=priority)
-        )
-    what = "store " + (play.url.partition(":")[0] if play.fence else "check-then-write snapshots, no fence")
-    play.say(clock_s(play), f"{RUNS} runs queued · workers {' '.join(WORKERS)} · {what} · lease {TTL_S:.1f}s")
     with anyio.fail_after(PATIENCE_S), _workers(play):
+        # All are there before there is work, so each gets a run of its own to be hit in.
+        for name in WORKERS:
+            await _line(play, lambda line, name=name: (line.worker, line.what) == (name, "ready"))  # type: ignore[misc]
+        await _queue(play)
         drawn = random.Random(play.seed)  # noqa: S311 - a seed, not a secret
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_kill, play, "bravo", drawn.randint(2, 5))
@@ -78,6 +74,18 @@ async def perform(play: Play) -> list[Told]:
             tasks.cancel_scope.cancel()
     play.say(clock_s(play), "all runs completed")
     return [await tell(play.store, run_id) for run_id in play.runs]
+
+
+async def _queue(play: Play) -> None:
+    for number, run_id in enumerate(play.runs):
+        # The first three, which the blows will hit, go before the others when they are due again.
+        priority = 1 if number < len(WORKERS) else 0
+        await play.store.commit(
+            build.create(run=run_id, kind=KIND, value=f"read the pages of {run_id}", priority=priority)
+        )
+    await play.store.wake("due")
+    what = "store " + (play.url.partition(":")[0] if play.fence else "check-then-write snapshots, no fence")
+    play.say(clock_s(play), f"{RUNS} runs queued · workers {' '.join(WORKERS)} · {what} · lease {TTL_S:.1f}s")
 
 
 @contextlib.contextmanager

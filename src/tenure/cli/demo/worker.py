@@ -59,6 +59,7 @@ async def _serve(given: argparse.Namespace) -> None:
     worker = Worker(app, store, name=given.name, concurrency=1, ttl=given.ttl)
     async with store, anyio.create_task_group() as tasks:
         tasks.start_soon(_drain_on_term, worker)
+        book.write("ready", "")
         await worker.run()
         tasks.cancel_scope.cancel()
 
