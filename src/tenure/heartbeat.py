@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -182,9 +182,12 @@ class HeartbeatThread:
     async def _main(self) -> None:
         while not self._stop:
             try:
-                async with self._store:
+                async with AsyncExitStack() as stack:
+                    # An opening that hangs keeps no lease either, and its holders have to hear of it in time.
+                    with anyio.fail_after(self._ttl_ms / 3000):
+                        await stack.enter_async_context(self._store)
                     await self._beats()
-            except (TenureError, OSError) as error:
+            except (TenureError, TimeoutError, OSError) as error:
                 # The store could not even be opened: that is an unanswered beat like any other.
                 self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=self._ttl_ms)
                 for lease in self._pulse.held():
