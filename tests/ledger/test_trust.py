@@ -1,10 +1,12 @@
 """What a worker believes of its lease: never more than the store can hold it to."""
 
 from pathlib import Path
+from typing import Self
 
 import anyio
+import pytest
 
-from tenure import Ledger, open_store
+from tenure import LeaseChange, LeaseLost, Ledger, StoreUnavailable, open_store
 from tenure.clock import ManualClock
 from tenure.core.run import Grant, Renew
 from tenure.testing.faults import FaultStore
@@ -41,3 +43,30 @@ async def test_i20_leases_on_one_file_renew_by_the_clock_and_not_by_each_others_
                 await anyio.sleep(0.15)
         renewals = [change for store in (one, two) for change in store.sent if isinstance(change, Renew)]
         assert len(renewals) <= 4
+
+
+class OpensNever(FaultStore):
+    """A store beside which nothing can be opened: the server takes the connection and says nothing."""
+
+    def beside(self) -> FaultStore:
+        return StuckStore(self.inner.beside())
+
+
+class StuckStore(FaultStore):
+    async def __aenter__(self) -> Self:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+async def test_i20_a_heartbeat_whose_store_hangs_while_it_opens_tells_its_holders_in_time() -> None:
+    changes: list[LeaseChange] = []
+    async with (
+        open_store("memory://") as store,
+        Ledger(OpensNever(store), ttl=2, on_change=changes.append) as ledger,
+    ):
+        await ledger.submit("k", None, id="r1")
+        with pytest.raises(LeaseLost) as lost:
+            async with ledger.hold("r1"):
+                await anyio.sleep(30)
+    assert lost.value.reason == "expired"
+    assert any(isinstance(change.error, StoreUnavailable) for change in changes[:-1])
