@@ -68,6 +68,7 @@ class Kind(Generic[In, Out]):
         self.max_crashes = max_crashes
         self.retries = retries
         self.timeout = timeout
+        self.agent: AgentLike[Any] | None = None
         self._given = types
 
     def __repr__(self) -> str:
@@ -86,6 +87,19 @@ class Kind(Generic[In, Out]):
     def check(self) -> None:
         """Raise NotAllowed if the annotations name what cannot be resolved or stored."""
         _ = self._types
+
+    def with_handler(self, fn: Callable[..., Any], /) -> Kind[In, Out]:
+        """Return the same kind with another handler of the same types."""
+        made: Kind[In, Out] = Kind(
+            self.name,
+            fn,
+            max_crashes=self.max_crashes,
+            retries=self.retries,
+            timeout=self.timeout,
+            types=self._types,
+        )
+        made.agent = self.agent
+        return made
 
     def encode_input(self, value: In, /) -> Any:
         """Return the JSON value of an input; InvalidContent if it does not fit the annotation."""
@@ -160,6 +174,7 @@ class App:
 
         types = (str, getattr(agent, "output", Any))
         made: Kind[str, Out] = Kind(name or agent.name, drive, max_crashes=max_crashes, retries=retries, types=types)
+        made.agent = agent
         self._add(made)
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,6 +57,7 @@ class Execution:
     draining: bool = False
     one_more: bool = False
     cutting: bool = False
+    began: Callable[[ActiveRun[Any]], None] = lambda _: None
 
     @property
     def suspect(self) -> bool:
@@ -114,6 +116,7 @@ class Execution:
         call.steps.one_more = self.one_more
         if self.cutting:
             call.steps.scope.cancel()
+        self.began(call)
 
     async def _quiet(self) -> None:
         # Who ended the lease itself chose not to wait for its threads. After a loss they run beside a successor: the

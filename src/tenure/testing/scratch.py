@@ -1,0 +1,93 @@
+"""A namespace of one's own in a store that others use, and how to leave nothing of it behind."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+
+from tenure.core import build, rules
+from tenure.core.run import Delete, How
+from tenure.errors import TenureError
+from tenure.store import Store
+from tenure.stores import open_store
+from tenure.testing.inline import outside
+
+log = logging.getLogger("tenure.testing")
+
+
+def new_namespace() -> str:
+    """Return a namespace that nobody uses."""
+    return f"scratch-{secrets.token_hex(8)}"
+
+
+@contextmanager
+def scratch_namespace(url: str, /) -> Iterator[str]:
+    """Yield a new namespace of the store; what it holds at the end is removed."""
+    namespace = new_namespace()
+    try:
+        yield namespace
+    finally:
+        outside(lambda: anyio.run(remove, url, namespace))
+
+
+async def remove(url: str, namespace: str, /) -> None:
+    """Remove a namespace: its runs by the port, then what a store keeps beside them, where it is known how."""
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        return
+    async with open_store(url, namespace=namespace) as store:
+        await _remove_runs(store)
+        if scheme == "sqlite":
+            await anyio.to_thread.run_sync(_remove_space, _path_of(store), namespace)
+        elif scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+            await _remove_keys(store)
+
+
+async def _remove_runs(store: Store) -> None:
+    while runs := (await store.find(limit=100)).runs:
+        for run in runs:
+            if run.status not in rules.TERMINAL:
+                await store.commit(build.end(run=run.id, how=How.CANCEL, reason="the scratch namespace is removed"))
+            await store.commit(Delete(run=run.id))
+
+
+def _path_of(store: Store) -> str:
+    return unquote(urlsplit(store.url).path.removeprefix("/"))
+
+
+def _remove_space(path: str, namespace: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for table in ("beat", "refused", "run"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE space = (SELECT number FROM space WHERE name = ?)",  # noqa: S608 - fixed names
+                (namespace,),
+            )
+        connection.execute("DELETE FROM space WHERE name = ?", (namespace,))
+        connection.execute("COMMIT")
+
+
+async def _remove_keys(store: Store) -> None:
+    from tenure.stores._redis_line import pack
+    from tenure.stores.redis import RedisStore
+
+    assert isinstance(store, RedisStore)
+    cursor: Any = b"0"
+    try:
+        while True:
+            scan = pack("SCAN", cursor, "MATCH", f"tenure:{{{store.namespace}:*", "COUNT", "500")
+            ((cursor, keys),) = await store._read(scan)  # noqa: SLF001 - the port has no word for what a store keeps
+            if keys:
+                await store._read(pack("UNLINK", *keys))  # noqa: SLF001 - same
+            if int(cursor) == 0:
+                return
+    except TenureError as error:
+        # A user that may not scan: what is left are a few keys of a namespace that nobody uses.
+        log.warning("the keys of namespace %s were not all removed: %s", store.namespace, error)
