@@ -14,8 +14,9 @@ from typing import Any
 
 from examples.license_audit.calls import ASKED, CALLED
 from tenure.core import journal
-from tenure.core.loop import ASSISTANT, TOOL
+from tenure.core.loop import TOOL
 from tenure.core.run import Row, Run, Status
+from tenure.core.saying import ASSISTANT
 
 CLOCK_SLACK_MS = 20
 """Between the clocks of store and log; what the journal says by attempts needs none."""

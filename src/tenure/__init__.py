@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from tenure.active import ActiveRun as ActiveRun
     from tenure.agent.agent import Agent as Agent
     from tenure.agent.checkpointed import CheckpointedAgent as CheckpointedAgent
+    from tenure.agent.context import CompactResults as CompactResults
+    from tenure.agent.context import Context as Context
+    from tenure.agent.context import ContextPolicy as ContextPolicy
+    from tenure.agent.context import SlidingWindow as SlidingWindow
+    from tenure.agent.context import Summarise as Summarise
     from tenure.agent.doubt import resolve as resolve
     from tenure.agent.model import Delta as Delta
     from tenure.agent.model import Model as Model
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from tenure.errors import InvalidUrl as InvalidUrl
     from tenure.errors import LeaseHeld as LeaseHeld
     from tenure.errors import LeaseLost as LeaseLost
+    from tenure.errors import LineageBroken as LineageBroken
     from tenure.errors import MissingExtra as MissingExtra
     from tenure.errors import NotAllowed as NotAllowed
     from tenure.errors import OutcomeUnknown as OutcomeUnknown
@@ -98,6 +104,9 @@ _HOME: dict[str, str] = {
     "CancelRequested": "tenure.errors",
     "CheckpointedAgent": "tenure.agent.checkpointed",
     "Code": "tenure.errors",
+    "CompactResults": "tenure.agent.context",
+    "Context": "tenure.agent.context",
+    "ContextPolicy": "tenure.agent.context",
     "CorruptRecord": "tenure.errors",
     "Delta": "tenure.agent.model",
     "Draining": "tenure.errors",
@@ -116,6 +125,7 @@ _HOME: dict[str, str] = {
     "LeaseHeld": "tenure.errors",
     "LeaseLost": "tenure.errors",
     "Ledger": "tenure.ledger",
+    "LineageBroken": "tenure.errors",
     "MissingExtra": "tenure.errors",
     "Model": "tenure.agent.model",
     "ModelReply": "tenure.agent.model",
@@ -144,10 +154,12 @@ _HOME: dict[str, str] = {
     "Status": "tenure.core.run",
     "StepFailed": "tenure.errors",
     "StepLimit": "tenure.errors",
+    "SlidingWindow": "tenure.agent.context",
     "Store": "tenure.store",
     "StoreTooNew": "tenure.errors",
     "StoreUnavailable": "tenure.errors",
     "StoreUnsafe": "tenure.errors",
+    "Summarise": "tenure.agent.context",
     "SweepEntry": "tenure.sweep",
     "SweepReport": "tenure.sweep",
     "Sweeper": "tenure.sweep",

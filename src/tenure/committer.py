@@ -147,6 +147,8 @@ class Committer:
         taken: list[Append] = []
         size = 0
         while self._entries and (not taken or size + self._entries[0].size < canonical.MAX_COMMIT_BYTES // 2):
+            if taken and self._entries[0].effects.base:
+                break  # what restates the state holds what was folded before its commit, and nothing beside it
             entry = self._entries.pop(0)
             entry.taken = True
             taken.append(entry)

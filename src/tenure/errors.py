@@ -28,6 +28,7 @@ class Code(StrEnum):
     STEP_FAILED = "STEP_FAILED"
     STEP_LIMIT = "STEP_LIMIT"
     OUTPUT_INVALID = "OUTPUT_INVALID"
+    LINEAGE_BROKEN = "LINEAGE_BROKEN"
     REPLAY_DRIFT = "REPLAY_DRIFT"
     CANCEL_REQUESTED = "CANCEL_REQUESTED"
     REQUEST_CLOSED = "REQUEST_CLOSED"
@@ -176,6 +177,12 @@ class OutputInvalid(TenureError):
     """The model's final answer does not fit the agent's output type, also when it was told what is wrong."""
 
     code = Code.OUTPUT_INVALID
+
+
+class LineageBroken(TenureError):
+    """A model would be shown a block that the journal does not explain; raised only where lineage is enforced."""
+
+    code = Code.LINEAGE_BROKEN
 
 
 class ReplayDrift(TenureError):

@@ -246,7 +246,8 @@ class Lease:
 
     async def read_back(self) -> None:
         """Fold the journal in pages; one that does not fit its digests quarantines the run, raising RunQuarantined."""
-        verifier, last = journal.Verifier(self.run.id), 0
+        base = max(1, self.run.base_seq)
+        verifier, last = journal.Verifier(self.run.id, base=base), max(0, base - 2)
         try:
             while page := await self._store.tail(self.run.id, after=last, limit=_PAGE):
                 last = max(last + len(page), page[-1].seq)

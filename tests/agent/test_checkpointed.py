@@ -43,7 +43,7 @@ async def test_o09_o11_m_ck47_a_step_is_one_checkpoint_and_a_run_is_its_journal(
     types = [event["type"] for event in found]
     assert types.count("assistant/message") == 3, "O-09: one checkpoint for each step"
     first = types.index("assistant/message")
-    assert types[: first + 1] == ["run/start", "attempt/start", "agent/shape", "assistant/message"]
+    assert types[: first + 1] == ["run/start", "attempt/start", "agent/shape", "model/request", "assistant/message"]
     assert found[first]["held"] == ["c1", "c2"]
     assert [e["name"] for e in found if e["type"] == "record"][2:] == ["tool:c3"]
     assert types[-1] == "run/end"

@@ -12,22 +12,7 @@ from hypothesis import strategies as st
 
 from tenure.core import canonical, journal
 from tenure.core.journal import Event
-from tenure.core.loop import (
-    AgentState,
-    Ask,
-    Call,
-    Fail,
-    Failing,
-    Finish,
-    answer,
-    calls_started,
-    distinct,
-    fold,
-    next_action,
-    output_refused,
-    result,
-    result_error,
-)
+from tenure.core.loop import AgentState, Ask, Call, Fail, Failing, Finish, fold, next_action
 from tenure.core.messages import (
     AssistantMessage,
     Message,
@@ -39,6 +24,7 @@ from tenure.core.messages import (
     to_json,
     user,
 )
+from tenure.core.saying import answer, calls_started, distinct, output_refused, result, result_error
 from tenure.errors import CorruptRecord, NotAllowed
 
 START = {"type": "run/start", "scope": "", "input": "go"}

@@ -34,8 +34,8 @@ async def test_deltas_come_before_the_event_of_their_answer(ledger: Ledger) -> N
     assert_type(out, str)
     assert out == "all is well"
     assert seen == [
-        *("run/start", "let ", "me ", "see", "attempt/start", "agent/shape", "assistant/message", "record"),
-        *("all ", "is ", "well", "assistant/message", "run/end"),
+        *("run/start", "let ", "me ", "see", "attempt/start", "agent/shape", "model/request", "assistant/message"),
+        *("record", "all ", "is ", "well", "model/request", "assistant/message", "run/end"),
     ]
 
 

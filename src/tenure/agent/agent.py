@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from tenure.active import ActiveRun
+from tenure.agent.context import ContextPolicy
 from tenure.agent.model import Model, ModelRequest
 from tenure.agent.tool import Effect, Tool, tool
 from tenure.codec import adapter, from_json_value
@@ -23,7 +24,9 @@ class Agent(Generic[Out]):
     """What runs; the same agent may serve any number of runs at once.
 
     `name` is the kind of its runs. `max_steps` bounds the answers of the model in one run, over all its attempts.
-    Instructions, model and settings may change between attempts; the journal says when they did.
+    Instructions, model and settings may change between attempts; the journal says when they did. `context` is applied
+    before each question in the order given. `enforce_lineage` fails a run with LINEAGE_BROKEN before its model is shown
+    something that the journal does not explain.
     """
 
     @overload
@@ -37,6 +40,8 @@ class Agent(Generic[Out]):
         tools: Sequence[Callable[..., Any]] = (),
         max_steps: int = 20,
         settings: Mapping[str, Any] | None = None,
+        context: ContextPolicy | Sequence[ContextPolicy] = (),
+        enforce_lineage: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -50,6 +55,8 @@ class Agent(Generic[Out]):
         output: type[Out],
         max_steps: int = 20,
         settings: Mapping[str, Any] | None = None,
+        context: ContextPolicy | Sequence[ContextPolicy] = (),
+        enforce_lineage: bool = False,
     ) -> None: ...
 
     def __init__(
@@ -63,6 +70,8 @@ class Agent(Generic[Out]):
         output: Any = str,
         max_steps: int = 20,
         settings: Mapping[str, Any] | None = None,
+        context: ContextPolicy | Sequence[ContextPolicy] = (),
+        enforce_lineage: bool = False,
     ) -> None:
         self.model = model
         self.name = kind_name(name)
@@ -70,6 +79,8 @@ class Agent(Generic[Out]):
         self.output: Any = output
         self.max_steps = max_steps
         self.settings = dict(settings or {})
+        self.context: tuple[ContextPolicy, ...] = (context,) if callable(context) else tuple(context)
+        self.enforce_lineage = enforce_lineage
         self.tools: dict[str, Tool[..., Any]] = {}
         for given in tools:
             made = given if isinstance(given, Tool) else tool(given)
@@ -140,6 +151,16 @@ class Agent(Generic[Out]):
             step=ask.step,
             attempt=attempt,
         )
+
+    @functools.cached_property
+    def system_digest(self) -> str:
+        """Return the digest of the instructions, by which requests name them."""
+        return canonical.digest(self.instructions.encode())
+
+    @functools.cached_property
+    def tools_digest(self) -> str:
+        """Return the digest of everything that a model is told about the tools."""
+        return canonical.digest(canonical.encode([[s.name, s.description, s.schema] for s in self._specs]))
 
     @functools.cached_property
     def _specs(self) -> tuple[Any, ...]:

@@ -13,8 +13,9 @@ from tenure.agent.tool import NOT_DONE, Effect, Tool, ToolContext
 from tenure.calling import Threads, cancelled_from_outside
 from tenure.codec import to_json_value
 from tenure.core import canonical
-from tenure.core.loop import AgentState, calls_started, result, result_error
+from tenure.core.loop import AgentState
 from tenure.core.messages import ToolCall
+from tenure.core.saying import calls_started, result, result_error
 from tenure.errors import InvalidContent, RunDeclined, said
 from tenure.lease import Lease
 from tenure.retry import of_the_attempt

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tenure.core import build, canonical, ids, journal
-from tenure.core.loop import RESOLVE, AgentState, calls_started, result, result_error
+from tenure.core.loop import RESOLVE, AgentState
 from tenure.core.messages import ToolCall
 from tenure.core.run import Ask, Item, Request, Run
+from tenure.core.saying import calls_started, result, result_error
 from tenure.effects import InboxUnread
 from tenure.errors import CancelRequested, InvalidContent, NotAllowed, RequestClosed, RunSuspended
 from tenure.lease import Lease

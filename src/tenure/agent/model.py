@@ -23,7 +23,8 @@ class ModelRequest:
     """One question to a model, complete: a model keeps nothing between two.
 
     `output_schema` None asks for plain text, else the final answer is to be JSON of that schema. `run_id`, `scope`,
-    `step` and `attempt` say for whom it is; `key` is the same whenever the same question has to be sent again.
+    `step` and `attempt` say for whom it is, `aside` for which context policy; `key` is the same whenever the same
+    question has to be sent again.
     """
 
     messages: tuple[Message, ...]
@@ -34,11 +35,12 @@ class ModelRequest:
     scope: str = ""
     step: int = 1
     attempt: int = 1
+    aside: str = ""
 
     @property
     def key(self) -> str:
         """Return the idempotency key of the question."""
-        return ":".join(filter(None, (self.run_id, self.scope, f"model-{self.step}")))
+        return ":".join(filter(None, (self.run_id, self.scope, f"model-{self.step}", self.aside)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tenure.agent.agent import Agent
 from tenure.agent.calls import Calls, decline
-from tenure.agent.model import Delta, ModelReply, ModelRequest, StreamingModel
+from tenure.agent.fitting import Fitting, broken
+from tenure.agent.model import Delta, Model, ModelReply, ModelRequest, StreamingModel
 from tenure.calling import Threads
 from tenure.core import canonical
+from tenure.core.lineage import unexplained
 from tenure.core.loop import (
     MAX_REPAIRS,
     AgentState,
@@ -22,11 +24,9 @@ from tenure.core.loop import (
     Call,
     Fail,
     Finish,
-    answer,
-    distinct,
     next_action,
-    output_refused,
 )
+from tenure.core.saying import answer, distinct, output_refused, request
 from tenure.errors import (
     CancelRequested,
     CorruptRecord,
@@ -77,7 +77,8 @@ async def drive(
     """
     state = AgentState(scope=scope)
     try:
-        async for _, found in lease.events():
+        # Nothing before the commit that restates the whole state is needed to go on.
+        async for _, found in lease.events(after=max(0, lease.run.base_seq - 1)):
             state.add(found)
     except StoreTooNew as error:
         await decline(lease, error.message, error)
@@ -120,6 +121,7 @@ class _Runner(Generic[Out]):
         self._watcher = watcher
         self._shape = agent.shape_event(state.shape, scope=state.scope)
         self._gate = gate
+        self._fitting = Fitting(agent, lease, state, commit=self._commit, reply=self._reply, ready=self._shaped)
         self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land, threads=threads)
 
     async def run(self) -> Out:
@@ -127,7 +129,8 @@ class _Runner(Generic[Out]):
             match next_action(self._state, max_steps=self._agent.max_steps):
                 case Ask() as ask:
                     async with self._gate(f"model:{ask.step}"):
-                        await self._ask(ask)
+                        if not await self._fitting.replaced():
+                            await self._ask(ask)
                 case Call(calls=calls):
                     # As one: a call that was announced is also made, or a drain would leave it in doubt.
                     async with self._gate(f"calls:{self._state.step}"):
@@ -148,6 +151,9 @@ class _Runner(Generic[Out]):
 
     async def _ask(self, ask: Ask) -> None:
         run, scope = self._lease.run, self._state.scope
+        if self._agent.enforce_lineage and (found := unexplained(self._state.lineage, ask.messages)) is not None:
+            raise broken(found, run)
+        shown = request(self._state, system=self._agent.system_digest, tools=self._agent.tools_digest)
         reply = await self._reply(self._agent.request(ask, run_id=run.id, attempt=run.attempt, scope=scope))
         message_ = distinct(reply.message, self._state)
         refused = {call.id: why for call in message_.calls if (why := self._agent.refusal(call)) is not None}
@@ -159,12 +165,12 @@ class _Runner(Generic[Out]):
             finish=reply.finish,
             refused=refused,
         )
-        await self._commit(events, step=1)
+        await self._commit([shown, *events], step=1)
 
-    async def _reply(self, request: ModelRequest) -> ModelReply:
-        model = self._agent.model
+    async def _reply(self, request: ModelRequest, /, *, model: Model | None = None) -> ModelReply:
+        aside, model = model is not None, model or self._agent.model
         self._lease.check()
-        if self._watcher is None or not isinstance(model, StreamingModel):
+        if aside or self._watcher is None or not isinstance(model, StreamingModel):
             return await model.ask(request)
         reply: ModelReply | None = None
         pieces: Any = model.ask_stream(request)
@@ -179,11 +185,15 @@ class _Runner(Generic[Out]):
             raise NotAllowed(message)
         return reply
 
-    async def _commit(self, events: Sequence[bytes], /, *, step: int = 0) -> None:
+    async def _shaped(self) -> None:
+        if self._shape:
+            await self._commit([])
+
+    async def _commit(self, events: Sequence[bytes], /, *, step: int = 0, base: bool = False) -> None:
         # What changed since the last attempt goes with the first thing that this one writes.
         shape, self._shape = self._shape, []
         events = [*shape, *events]
-        await self._lease.commit(events, step=step)
+        await self._lease.commit(events, step=step, base=base)
         await self._land(events)
 
     async def _land(self, events: Sequence[bytes]) -> None:

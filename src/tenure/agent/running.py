@@ -9,7 +9,15 @@ from tenure.agent.agent import Agent
 from tenure.agent.runner import Watcher, drive
 from tenure.codec import to_json_value
 from tenure.core.run import Status
-from tenure.errors import CancelRequested, InvalidContent, LeaseHeld, OutputInvalid, RunClosed, StepLimit
+from tenure.errors import (
+    CancelRequested,
+    InvalidContent,
+    LeaseHeld,
+    LineageBroken,
+    OutputInvalid,
+    RunClosed,
+    StepLimit,
+)
 from tenure.handle import Handle
 from tenure.lease import Lease
 from tenure.ledger import Ledger
@@ -24,7 +32,7 @@ async def settled(agent: Agent[Out], lease: Lease, /, *, watcher: Watcher | None
     """Drive the agent and settle its run: completed with its output, or failed for good with the code of the error."""
     try:
         value = to_json_value(await drive(agent, lease, watcher=watcher), agent.output)
-    except (StepLimit, OutputInvalid, InvalidContent) as error:
+    except (StepLimit, OutputInvalid, InvalidContent, LineageBroken) as error:
         await lease.settle(Status.FAILED, code=error.code.value, message=error.message)
     except CancelRequested as error:
         await lease.settle(Status.CANCELLED, code="cancelled", message=error.message)

@@ -42,6 +42,7 @@ EXIT: dict[Code, Exit] = {
     Code.STEP_FAILED: Exit.FAILED,
     Code.STEP_LIMIT: Exit.FAILED,
     Code.OUTPUT_INVALID: Exit.FAILED,
+    Code.LINEAGE_BROKEN: Exit.FAILED,
     Code.REPLAY_DRIFT: Exit.FAILED,
     Code.CANCEL_REQUESTED: Exit.FAILED,
     Code.REQUEST_CLOSED: Exit.CONFLICT,

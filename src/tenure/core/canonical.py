@@ -17,8 +17,10 @@ from tenure.core.text import printable, shown
 from tenure.errors import InvalidContent, NotAllowed
 
 MAX_DEPTH = 64
-# A stored body is an object of a list of events around the values: whatever may be written can be read again.
-_READ_DEPTH = MAX_DEPTH + 3
+# A stored body is an object of a list of events around the values, and an event may restate a conversation with the
+# values in its messages: whatever may be written can be read again.
+RESTATED_DEPTH = MAX_DEPTH + 8
+_READ_DEPTH = RESTATED_DEPTH + 2
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_COMMIT_BYTES = 8 * 1024 * 1024
 # CPython refuses to turn longer decimal strings into integers, so a longer one could be written and never read.

@@ -37,6 +37,12 @@ def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     return canonical.encode(found, limit=canonical.MAX_EVENT_BYTES, depth=canonical.MAX_DEPTH + 1)
 
 
+def restatement(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
+    """Return the canonical bytes of an event that restates a state, whose values lie deeper than in other events."""
+    found = {"type": type_, "scope": scope, **content}
+    return canonical.encode(found, limit=canonical.MAX_EVENT_BYTES, depth=canonical.RESTATED_DEPTH)
+
+
 def consumed(item: str, name: str, ask: str, value: Any, /) -> bytes:
     """Return the event by which a holder takes an item of its inbox into the journal."""
     return event(CONSUMED, item=item, name=name, ask=ask, value=value)
@@ -102,6 +108,9 @@ class State:
         match found["type"]:
             case "run/start":
                 self.input = found.get("input")
+                self._restate(found)
+            case "context/replace":
+                self._restate(found)
             case "attempt/start":
                 self.attempts += 1
             case "checkpoint":
@@ -116,6 +125,12 @@ class State:
                 self.consumed[str(found.get("item"))] = found
             case _:
                 pass
+
+    def _restate(self, found: Event) -> None:
+        if (value := found.get("state")) is not None:
+            from tenure.core import restating
+
+            restating.restore_run(self, value)
 
 
 def _name(found: Event) -> tuple[str, str]:
@@ -155,16 +170,23 @@ class Verification:
 
 
 class Verifier:
-    """Checks one journal against its record row by row: edits, drops, swaps, insertions and a cut tail each show."""
+    """Checks one journal against its record row by row: edits, drops, swaps, insertions and a cut tail each show.
 
-    def __init__(self, run_id: str) -> None:
+    With `base` it begins at the commit that restates the state, and takes of the one before the digest only.
+    """
+
+    def __init__(self, run_id: str, *, base: int = 1) -> None:
         self._run_id = run_id
+        self._base = base
         self._findings: list[Finding] = []
         self._prev, self._seq, self._token = "", 0, 0
         self._commits, self._events = 0, 0
 
     def add(self, found: Row, /) -> list[dict[str, Any]]:
         """Take in the next row and return its events; none if it cannot be read."""
+        if found.seq == self._base - 1 and not self._commits:
+            self._prev, self._seq, self._token = found.digest, found.seq, found.token
+            return []
         self._commits += 1
         if found.seq != self._seq + 1:
             self._find("SEQUENCE", found.seq)
@@ -179,6 +201,8 @@ class Verifier:
             self._find("CONTENT", found.seq)
             return []
         self._events += len(events)
+        if found.seq == self._base and not {RUN_START, CONTEXT_REPLACE} & {one["type"] for one in events}:
+            self._find("BASE", found.seq)
         return events
 
     def end(self, run: Run, /) -> Verification:

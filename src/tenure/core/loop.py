@@ -6,14 +6,14 @@ call ends in a record `tool:{call id}`. A first run and a recovery are the same:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tenure.core import canonical, journal
+from tenure.core import canonical, journal, restating
 from tenure.core.journal import Event
+from tenure.core.lineage import CONTEXT, MODEL, REFUSED, START, Lineage
 from tenure.core.messages import (
     AssistantMessage,
     Message,
@@ -22,20 +22,14 @@ from tenure.core.messages import (
     ToolResult,
     Usage,
     from_json,
-    to_json,
     usage_from_json,
-    usage_to_json,
     user,
 )
-from tenure.errors import CorruptRecord, NotAllowed
+from tenure.errors import CorruptRecord
 
-ASSISTANT = "assistant/message"
-OUTPUT_REFUSED = "output/refused"
 SHAPE = "agent/shape"
 TOOL = "tool:"
 RESOLVE = "resolve:"
-
-_CALL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 
 MAX_REPAIRS = 1
 """How often a model is told that its final answer does not fit the output type."""
@@ -84,7 +78,11 @@ Action = Ask | Call | Finish | Fail
 
 @dataclass(slots=True, kw_only=True)
 class AgentState:
-    """What the events of one scope fold to. `held` are the calls of an answer until each of them has its result."""
+    """What the events of one scope fold to. `held` are the calls of an answer until each of them has its result.
+
+    `lineage` explains `messages`, block by block. `fitted` is (step, policies applied before it), `asides` the answers
+    that a policy under way was given. What is restated, and how, stands in `restating.py`.
+    """
 
     scope: str = ""
     begun: bool = False
@@ -99,6 +97,10 @@ class AgentState:
     seen: set[str] = field(default_factory=set)
     usage: Usage = field(default_factory=Usage)
     shape: Mapping[str, Any] = field(default_factory=dict)
+    lineage: Lineage = field(default_factory=Lineage)
+    forgets: bool = False
+    fitted: tuple[int, ...] = (0, 0)
+    asides: dict[str, Any] = field(default_factory=dict)
 
     @property
     def open(self) -> tuple[ToolCall, ...]:
@@ -131,7 +133,7 @@ class AgentState:
                 self.started.update(name.removeprefix(TOOL) for name in names if name.startswith(TOOL))
             case "output/refused":
                 self.repairs += 1
-                self.messages.append(user(str(found.get("message"))))
+                self.say(user(str(found.get("message"))), f"{REFUSED}{self.repairs}")
             case journal.CONSUMED:
                 for call in self.open:
                     if self.request_of(call.id) == found.get("name"):
@@ -139,6 +141,14 @@ class AgentState:
                         break
             case "agent/shape":
                 self.shape = found
+            case "model/request":
+                self.lineage.told = len(self.lineage.blocks)
+            case journal.RECORD if str(found.get("name")).startswith(CONTEXT):
+                self.asides[str(found["name"])] = found.get("value")
+                self.usage += usage_from_json((found.get("value") or {}).get("usage", {}))
+            case journal.CONTEXT_REPLACE:
+                self.begun = True
+                restating.restore(self, found.get("agent"))
             case journal.RUN_END:
                 self.ended = True
             case _:
@@ -148,8 +158,16 @@ class AgentState:
         if self.begun:
             raise _impossible("it begins twice")
         self.begun = True
+        if (value := found.get("agent")) is not None:
+            restating.restore(self, value)
+            return
         prompt = found.get("input")
-        self.messages.append(user(prompt if isinstance(prompt, str) else canonical.encode(prompt).decode()))
+        self.say(user(prompt if isinstance(prompt, str) else canonical.encode(prompt).decode()), START)
+
+    def say(self, message: Message, *sources: str) -> None:
+        """Add a message to what the model sees; `sources` are the records it comes from, of each part or of all."""
+        self.messages.append(message)
+        self.lineage.add(message, [(name,) for name in sources])
 
     def _answer(self, found: Event) -> None:
         if self.held:
@@ -165,7 +183,7 @@ class AgentState:
             self.seen.add(call.id)
         self.step += 1
         self.usage += usage_from_json(found.get("usage", {}))
-        self.messages.append(message)
+        self.say(message, f"{MODEL}{self.step}")
         self.held = message.calls
 
     def _result(self, found: Event) -> None:
@@ -175,7 +193,8 @@ class AgentState:
         self.results[call_id] = _result_of(call_id, found)
         if self.open:
             return
-        self.messages.append(ToolMessage(parts=tuple(self.results[call.id] for call in self.held)))
+        message = ToolMessage(parts=tuple(self.results[call.id] for call in self.held))
+        self.say(message, *(f"{TOOL}{call.id}" for call in self.held))
         self.held, self.results, self.started = (), {}, set()
 
 
@@ -207,80 +226,6 @@ def next_action(state: AgentState, /, *, max_steps: int) -> Action:
         message = f"the model was asked {state.step} times and max_steps is {max_steps}; raise it, or divide the work"
         return Fail(code=Failing.STEP_LIMIT, message=message)
     return Ask(step=state.step + 1, messages=tuple(state.messages))
-
-
-def distinct(message: AssistantMessage, state: AgentState, /) -> AssistantMessage:
-    """Return the answer with ids that name one call of the run each, in an alphabet that every key and command takes.
-
-    Ids that do not get one of our own, here and once: from the checkpoint on they are the calls' identity.
-    """
-    taken = set(state.seen)
-    parts: list[Any] = []
-    for index, part in enumerate(message.parts):
-        if not isinstance(part, ToolCall):
-            parts.append(part)
-            continue
-        call_id, n = part.id if _CALL_ID.match(part.id) else "", 0
-        while not call_id or call_id in taken:
-            call_id = f"call-{state.step + 1}-{index}" + (f"-{n}" if n else "")
-            n += 1
-        taken.add(call_id)
-        parts.append(replace(part, id=call_id))
-    return AssistantMessage(parts=tuple(parts))
-
-
-def answer(
-    state: AgentState,
-    message: AssistantMessage,
-    /,
-    *,
-    usage: Usage,
-    model: str,
-    finish: str = "",
-    refused: Mapping[str, tuple[str, str]],
-) -> list[bytes]:
-    """Return the events of a step's checkpoint: the answer, and the error results of calls that cannot be made.
-
-    `refused` is call id to (type, message). A call that is held without such a result can be made by any worker of the
-    same shape, which is how another worker knows that it should decline.
-    """
-    if state.open:
-        message_ = f"calls {', '.join(c.id for c in state.open)} have no result; no model takes such a history"
-        raise NotAllowed(message_)
-    first = journal.event(
-        ASSISTANT,
-        scope=state.scope,
-        name=f"model:{state.step + 1}",
-        step=state.step + 1,
-        model=model,
-        finish=finish,
-        message=to_json(message),
-        usage=usage_to_json(usage),
-        held=[call.id for call in message.calls if call.id not in refused],
-    )
-    return [first, *(result_error(call_id, *why, scope=state.scope) for call_id, why in refused.items())]
-
-
-def result(call_id: str, value: Any, /, *, scope: str = "") -> bytes:
-    """Return the record of a call that succeeded; InvalidContent if the value cannot be stored."""
-    return journal.event(journal.RECORD, scope=scope, name=f"{TOOL}{call_id}", value=value)
-
-
-def result_error(call_id: str, type_: str, message: str, /, *, scope: str = "") -> bytes:
-    """Return the record of a call that failed; the model is shown type and message."""
-    error = {"type": type_, "message": message}
-    return journal.event(journal.RECORD, scope=scope, name=f"{TOOL}{call_id}", error=error)
-
-
-def calls_started(call_ids: Iterable[str], /, *, scope: str = "") -> bytes:
-    """Return the event that says, before anything happens, that these calls are about to be made."""
-    return journal.event(journal.CALL_STARTED, scope=scope, names=[f"{TOOL}{call_id}" for call_id in call_ids])
-
-
-def output_refused(problem: str, /, *, scope: str = "") -> bytes:
-    """Return the event that tells the model what is wrong with its final answer."""
-    message = f"Your answer does not fit the schema of the output: {problem}. Answer again with JSON that fits it."
-    return journal.event(OUTPUT_REFUSED, scope=scope, message=message)
 
 
 def _impossible(what: str) -> CorruptRecord:
