@@ -144,13 +144,25 @@ class KindDecorator(Protocol):
 
 
 class App:
-    """The kinds that a worker serves. `version` is written to each run it claims, for people to read.
+    """The kinds that a worker serves. `version` is written to each run it claims and to each attempt's first commit.
 
+    `accepts` names versions whose runs this one can go on with; its own, and runs that carry none, always are. What it
+    does not accept is declined and left to workers that do. Without `accepts` runs of any version are taken.
     `lifespan` is an async context manager per worker process, given the app; what it yields is `run.deps`.
     """
 
-    def __init__(self, *, version: str | None = None, lifespan: Lifespan | None = None) -> None:
+    def __init__(
+        self, *, version: str | None = None, accepts: Iterable[str] | None = None, lifespan: Lifespan | None = None
+    ) -> None:
         self.version = ids.label(version, "version") if version is not None else ""
+        self.accepted: tuple[str, ...] | None = None
+        if accepts is not None:
+            if isinstance(accepts, str):
+                message = f"accepts is a list of versions, not the text {accepts!r:.40}; write accepts=[...]"
+                raise NotAllowed(message)
+            named = [ids.label(name, "version") for name in accepts]
+            # A run that nobody has claimed yet may carry no version: its submitter knew none.
+            self.accepted = tuple(dict.fromkeys((self.version, *named, "")))
         self.kinds: dict[str, Kind[Any, Any]] = {}
         self._lifespan = lifespan
 

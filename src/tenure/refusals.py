@@ -43,7 +43,7 @@ def error_of(answer: Answer, run_id: str, /) -> TenureError:
             message = f"somebody held or released run {run_id} since it was looked at; look again, then decide"
             return RunConflict(message, run=run, run_id=run_id)
         case Why.DECLINED | Why.CROWDED:
-            what = "an empty process" if why is Why.CROWDED else "a worker that has its kind, schema and code version"
+            what = "an empty process" if why is Why.CROWDED else _a_worker_of(run)
             message = f"run {run_id} needs {what}; leave it to one that can, or start such a worker"
             return RunDeclined(message, run=run, run_id=run_id)
         case Why.TTL:
@@ -120,6 +120,13 @@ def by_status(run: Run | None, run_id: str, /) -> TenureError:
             return RunConflict(message, run=run)
         case _:
             assert_never(run.status)
+
+
+def _a_worker_of(run: Run | None) -> str:
+    if run is None:
+        return "a worker that has its kind, schema and code version"
+    version = f"code version {run.code_version}" if run.code_version else "any code version"
+    return f"a worker that has kind {run.kind}, reads schema {run.schema} and accepts {version}"
 
 
 def _held(answer: Answer, run_id: str) -> TenureError:

@@ -56,10 +56,12 @@ async def repair_pass(store: Store, /, *, go_on: Callable[[], None] = lambda: No
                 break
     # The index first, the records second: a run that was queued in between is asked about for nothing.
     await _look_at_records(store, seen, done, go_on)
+    # A record that cannot be read here, of a newer schema for example, is there; whoever reads it sees to its entry.
+    unread = set(done.corrupt)
     strays = [
         Repair(run=run_id, stray=raw)
         for run_id, raws in seen.entries.items()
-        if len(raws) > 1 or run_id not in seen.open
+        if (len(raws) > 1 or run_id not in seen.open) and run_id not in unread
         for raw in raws
     ]
     done.strays = await _ask(store, strays, go_on)

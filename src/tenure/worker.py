@@ -73,7 +73,7 @@ class Worker:
         self._ttl = ttl
         self._name = name
         self._grace = drain
-        self._versions = tuple(code_versions) if code_versions is not None else None
+        self._versions = tuple(code_versions) if code_versions is not None else app.accepted
         self._reports: Reports = reports or NoReports()
         self._supervised = reports is not None
         self._wanted: dict[str, int] | None = {} if spare else None
@@ -95,6 +95,8 @@ class Worker:
         try:
             if isinstance(self._given, Ledger):
                 self.ledger = self._given
+                # What this worker claims and writes is of the app's version, whoever opened the ledger.
+                self.ledger.code_version = self.ledger.code_version or self.app.version
             else:
                 opened = Ledger(self._given, owner=self._name, ttl=self._ttl, code_version=self.app.version)
                 self.ledger = await self._stack.enter_async_context(opened)
