@@ -125,7 +125,7 @@ async def test_a_rolling_deploy_counts_no_crash_and_leaves_no_run_without_a_hold
                 process.send_signal(signal.SIGTERM)
                 await anyio.to_thread.run_sync(process.wait, 60)
             workers.open_gate("arrived")
-            logs = [await ledger.handle(run_id).result(timeout=60) for run_id in ids]
+            logs: list[list[str]] = [await ledger.handle(run_id).result(timeout=60) for run_id in ids]
             for handle in newer:
                 assert set(await handle.result(timeout=60)) == {"2"}
             runs = [await ledger.load(run_id) for run_id in ids]
