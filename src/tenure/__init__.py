@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from tenure.handle import Handle as Handle
     from tenure.lease import Lease as Lease
     from tenure.ledger import Ledger as Ledger
+    from tenure.redaction import Redaction as Redaction
     from tenure.retry import Retry as Retry
     from tenure.retry import TryLater as TryLater
     from tenure.store import Durability as Durability
@@ -136,6 +137,7 @@ _HOME: dict[str, str] = {
     "OutputInvalid": "tenure.errors",
     "ProviderPart": "tenure.core.messages",
     "Recovered": "tenure.agent.recovery",
+    "Redaction": "tenure.redaction",
     "ReplayDrift": "tenure.errors",
     "Request": "tenure.core.run",
     "RequestClosed": "tenure.errors",

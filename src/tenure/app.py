@@ -17,6 +17,7 @@ from tenure.calling import hints_of, readable, unwrapped
 from tenure.codec import from_json_value, round_trip
 from tenure.core import ids
 from tenure.errors import NotAllowed, UnknownKind
+from tenure.redaction import Redaction, redaction_of
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -148,12 +149,19 @@ class App:
 
     `accepts` names versions whose runs this one can go on with; its own, and runs that carry none, always are. What it
     does not accept is declined and left to workers that do. Without `accepts` runs of any version are taken.
-    `lifespan` is an async context manager per worker process, given the app; what it yields is `run.deps`.
+    `lifespan` is an async context manager per worker process, given the app; what it yields is `run.deps`. `redact`
+    hides secrets in all that its workers write: True for what they usually look like, or a Redaction.
     """
 
     def __init__(
-        self, *, version: str | None = None, accepts: Iterable[str] | None = None, lifespan: Lifespan | None = None
+        self,
+        *,
+        version: str | None = None,
+        accepts: Iterable[str] | None = None,
+        lifespan: Lifespan | None = None,
+        redact: Redaction | bool | None = None,
     ) -> None:
+        self.redaction = redaction_of(redact)
         self.version = ids.label(version, "version") if version is not None else ""
         self.accepted: tuple[str, ...] | None = None
         if accepts is not None:

@@ -193,7 +193,7 @@ class Claims:
             self._store, trust, self._pulse, self._clock, run=answer.run, code_version=self._ledger.code_version
         )
         self._tasks.start_soon(committer.work)
-        lease = Lease(self._store, trust, committer)
+        lease = Lease(self._store, trust, committer, redaction=self._ledger.redaction)
         self._pulse.enter(trust)
         return lease
 

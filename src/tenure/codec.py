@@ -6,7 +6,7 @@ before any content is read; what cannot be read at all is CorruptRecord, never a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -235,9 +235,19 @@ def from_json_value(value: Any, type_: Any = Any, /) -> Any:
         raise _unfit(f"the stored value cannot be read as {_shown(type_)}", "correct the type", error) from error
 
 
-def round_trip(value: Any, type_: Any = Any, /, *, limit: int = canonical.MAX_COMMIT_BYTES) -> tuple[Any, Any]:
-    """Return the JSON value of a typed value, and what is read from it; InvalidContent unless they say the same."""
-    plain = canonical.decode(canonical.encode(to_json_value(value, type_), limit=limit))
+def round_trip(
+    value: Any,
+    type_: Any = Any,
+    /,
+    *,
+    limit: int = canonical.MAX_COMMIT_BYTES,
+    stored: Callable[[Any], Any] = lambda plain: plain,
+) -> tuple[Any, Any]:
+    """Return the JSON value of a typed value, and what is read from it; InvalidContent unless they say the same.
+
+    `stored` makes the JSON value what it is stored as, if that is another one.
+    """
+    plain = stored(canonical.decode(canonical.encode(to_json_value(value, type_), limit=limit)))
     found = from_json_value(plain, type_)
     if found is not plain and to_json_value(found, type_) != plain:
         message = f"values of {_shown(type_)} are read back as other values than were written; name its fields apart"

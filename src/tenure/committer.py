@@ -59,15 +59,15 @@ class Committer:
         self._closed = False
         trust.on_history = self._ask_reattach
 
-    async def append(self, events: list[bytes], effects: Effects) -> int:
-        """Return the seq of the commit that carries the events, once it has landed."""
+    async def append(self, events: list[bytes], effects: Effects) -> Append:
+        """Return the append once it has landed, with the seq of its commit and its events as they are stored."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._trust.check()
         if (ending := self._ending) is not None and effects.status is not None:
             # The same end again, after its caller was cancelled: it is on its way, and its answer is this one's.
             await ending.done.wait()
             if ending.error is None and (ending.events, ending.effects) == (events, effects):
-                return ending.seq
+                return ending
             self._trust.check()
         if self._closed or self._trust.over or self._trust.ending:
             message = "the lease is being ended; nothing can be written after settle, suspend or hand_back"
@@ -87,7 +87,7 @@ class Committer:
             raise
         if entry.error is not None:
             raise entry.error
-        return entry.seq
+        return entry
 
     def _not_ending(self, entry: Append) -> None:
         # Only for the append that ends the lease: another one that fails leaves that one on its way.
@@ -224,13 +224,17 @@ class Committer:
     def _landed(self, batch: list[Append], change: Commit) -> None:
         # A commit that was found in the store's new history was made under the grant before.
         self._begun = change.grant
-        for event in journal.events_of(change.row):
+        stored = journal.events_of(change.row)
+        for event in stored:
             self.state.add(event)
         if change.status is not None:
             self._trust.over = True
             self._pulse.leave(self._trust)
+        at = len(stored) - sum(len(entry.events) for entry in batch)  # the attempt's start comes before them all
         for entry in batch:
             entry.seq = change.row.seq
+            entry.stored = [*stored[at : at + len(entry.events)]]
+            at += len(entry.events)
             entry.settle()
 
     def _refused(self, answer: Answer, change: Commit) -> Exception:

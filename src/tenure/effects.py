@@ -9,12 +9,15 @@ from typing import Any
 
 import anyio
 
-from tenure.core import canonical, ids
-from tenure.core.run import Due, Outcome, Request, Status
+from tenure.core import canonical, ids, journal
+from tenure.core.journal import Event
+from tenure.core.run import Due, Item, Outcome, Request, Status
 from tenure.core.text import shown
 from tenure.errors import NotAllowed, RunConflict
 
 MAX_TAGS = 64
+MIN_TTL_S = 1.0
+MAX_TTL_S = 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +45,7 @@ class InboxUnread(RunConflict):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Append:
-    """One append that waits for its commit; `taken` once it is part of one."""
+    """One append that waits for its commit; `taken` once it is part of one, `stored` what it is then."""
 
     events: list[bytes]
     effects: Effects
@@ -50,6 +53,7 @@ class Append:
     taken: bool = False
     error: BaseException | None = None
     seq: int = 0
+    stored: list[Event] = field(default_factory=list)
     done: anyio.Event = field(default_factory=anyio.Event)
 
     def settle(self, error: BaseException | None = None) -> None:
@@ -73,6 +77,11 @@ def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> di
                 after.pop(request_id, None)
         found["requests"] = after
     return found
+
+
+def consumed(item: Item, /) -> bytes:
+    """Return the event by which a holder takes an item into the journal."""
+    return journal.consumed(item.id, item.name, item.ask.value, canonical.decode(item.body))
 
 
 def soonest(due: Due | None, requests: Mapping[str, Request], now_ms: int, /) -> Due | None:
@@ -100,6 +109,14 @@ def milliseconds(seconds: object, what: str, /) -> int:
     if isinstance(seconds, int | float) and type(seconds) is not bool and abs(seconds) * 1000 <= canonical.MAX_NUMBER:
         return round(seconds * 1000)
     message = f"{what} is a number of seconds, not {shown(seconds)[:40]}; pass one that ends within some thousand years"
+    raise NotAllowed(message)
+
+
+def lease_ms(ttl: float, /) -> int:
+    """Return a lease time in milliseconds; NotAllowed for one that no lease lasts."""
+    if MIN_TTL_S * 1000 <= (ttl_ms := milliseconds(ttl, "ttl")) <= MAX_TTL_S * 1000:
+        return ttl_ms
+    message = f"a lease lasts {MIN_TTL_S:.0f} s to 1 h, not {ttl} s; choose one above the store's round trip"
     raise NotAllowed(message)
 
 

@@ -7,7 +7,6 @@ it.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,9 +18,11 @@ from tenure.codec import to_json_value
 from tenure.committer import Committer
 from tenure.core import canonical, journal
 from tenure.core.run import Grant, Item, Outcome, Request, Run, Status
-from tenure.effects import Effects, InboxUnread, due_of, soonest
+from tenure.core.text import share
+from tenure.effects import Append, Effects, InboxUnread, consumed, due_of, soonest
 from tenure.errors import CorruptRecord, HistoryLost, LeaseLost, NotAllowed, RunQuarantined
 from tenure.handle import pages
+from tenure.redaction import Redaction
 from tenure.store import Store
 from tenure.trust import Trust
 
@@ -40,8 +41,9 @@ class Lease:
 
     tasks: TaskGroup
 
-    def __init__(self, store: Store, trust: Trust, committer: Committer) -> None:
+    def __init__(self, store: Store, trust: Trust, committer: Committer, *, redaction: Redaction | None = None) -> None:
         self.trust = trust
+        self.redaction = redaction
         self._store = store
         self._committer = committer
         self._scope: anyio.CancelScope | None = None
@@ -76,7 +78,7 @@ class Lease:
 
     @property
     def over(self) -> bool:
-        """Return whether the lease was ended by its own holder: settled, suspended or handed back."""
+        """Return whether its own holder ended the lease: settled, suspended or handed back."""
         return self.trust.over
 
     @property
@@ -107,12 +109,24 @@ class Lease:
             yield found
 
     async def commit(self, events: Sequence[bytes], /, **effects: Any) -> int:
-        """Return the seq of the commit that carries the events and effects; what is asked meanwhile shares a commit.
+        """Return the seq of the commit that carries the events (`journal.event`) and effects (`effects.Effects`)."""
+        return (await self._append(events, effects)).seq
 
-        `events` are canonical bytes (`journal.event`); `effects` are the fields of `effects.Effects`. Everything else
-        that a lease writes goes through here.
-        """
-        return await self._committer.append(list(events), Effects(**effects))
+    async def write(self, events: Sequence[bytes], /, **effects: Any) -> list[journal.Event]:
+        """Commit, and return the events as they are stored: what a successor will read, redacted if that is on."""
+        return (await self._append(events, effects)).stored
+
+    async def _append(self, events: Sequence[bytes], effects: Mapping[str, Any]) -> Append:
+        found = Effects(**effects)
+        if self.redaction is not None:
+            events = [self.redaction.event(data) for data in events]
+            found.outcome = self.redaction.outcome(found.outcome)
+            self.redaction.names(found.tags or {}, "a tag")
+        return await self._committer.append(list(events), found)
+
+    def redacted(self, value: Any, /) -> Any:
+        """Return a JSON value as it will be stored, and as whoever wrote it goes on with it."""
+        return value if self.redaction is None else self.redaction.value(value)
 
     async def record(
         self,
@@ -141,11 +155,9 @@ class Lease:
     async def checkpoint(self, added: Any, /) -> None:
         """End a step with what it *added*, never the whole state: a run of n steps writes n additions."""
         event = journal.event(journal.CHECKPOINT, value=to_json_value(added))
-        if len(event) > _HINT_BYTES and _shared(self._shown, event) > 0.9:
-            log.info(
-                "run %s: two checkpoints in a row share 90 %% of their bytes; pass what the step added, not the state",
-                self.run.id,
-            )
+        if len(event) > _HINT_BYTES and share(self._shown, event) > 0.9:
+            message = "run %s: two checkpoints in a row share 90 %% of their bytes; pass what the step added"
+            log.info(message, self.run.id)
         self._shown = event
         await self.commit([event], step=1)
 
@@ -157,13 +169,13 @@ class Lease:
 
     async def consume(
         self, items: Sequence[Item], /, *, closes: Sequence[str] = (), also: Sequence[bytes] = ()
-    ) -> None:
+    ) -> list[journal.Event]:
         """Turn items into events of the journal, with what follows from them in `also`, in one commit.
 
         `closes` are requests that are open no longer. InboxUnread if something was posted since the inbox was read.
         """
-        await self.commit(
-            [*(_consumed(item) for item in items), *also],
+        return await self.write(
+            [*(consumed(item) for item in items), *also],
             consume=tuple(item.id for item in items),
             closed=tuple(closes),
             inbox_seq=self._inbox_read,
@@ -217,15 +229,14 @@ class Lease:
         self, status: Status | str = Status.COMPLETED, value: Any = None, *, code: str = "", message: str = ""
     ) -> None:
         """End the run for good: `value` is its result (completed), `code` and `message` what went wrong (failed)."""
-        status = Status(status)
-        if status not in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
+        if (status := Status(status)) not in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
             text = f"a run settles completed, failed or cancelled, not {status.value}; use suspend or hand_back"
             raise NotAllowed(text, run=self.run)
         blobs: tuple[bytes, ...] = ()
         code, message = canonical.plain(code, 200), canonical.plain(message, 1024)
         outcome = Outcome(code=code, message=message)
         if status is Status.COMPLETED:
-            data = canonical.encode(to_json_value(value))
+            data = canonical.encode(self.redacted(to_json_value(value)))
             blobs = (data,)
             outcome = Outcome(result=canonical.digest(data))
         end = journal.event(journal.RUN_END, status=status.value, code=code, message=message, result=outcome.result)
@@ -242,7 +253,7 @@ class Lease:
 
     async def quarantine(self, reason: str) -> None:
         """Set the run aside because its data cannot be trusted, with the reason as evidence; ends the lease."""
-        await self._committer.set_aside(reason)
+        await self._committer.set_aside(str(self.redacted(reason)))
 
     async def read_back(self) -> None:
         """Fold the journal in pages; one that does not fit its digests quarantines the run, raising RunQuarantined."""
@@ -286,15 +297,3 @@ class Lease:
         self.tasks = tasks
         if self.trust.error is not None:
             scope.cancel()
-
-
-def _consumed(item: Item) -> bytes:
-    value = canonical.decode(item.body)
-    return journal.consumed(item.id, item.name, item.ask.value, value)
-
-
-def _shared(before: bytes, after: bytes) -> float:
-    common = os.path.commonprefix  # works on any sequence, not only on paths
-    prefix = len(common([before, after]))
-    suffix = len(common([before[prefix:][::-1], after[prefix:][::-1]]))
-    return (prefix + suffix) / max(1, len(after))

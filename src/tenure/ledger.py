@@ -20,11 +20,12 @@ from tenure.clock import Clock, SystemClock
 from tenure.core import build, canonical, ids, journal
 from tenure.core.rules import OPEN
 from tenure.core.run import NOW, Ask, Change, How, Run, Status
-from tenure.effects import due_of, milliseconds, tags_of
+from tenure.effects import due_of, lease_ms, milliseconds, tags_of
 from tenure.errors import NotAllowed, RunConflict, RunNotFound, TenureError
 from tenure.handle import Handle, KindLike
 from tenure.heartbeat import HeartbeatThread, Pulse
 from tenure.holding import Holding, leave
+from tenure.redaction import Redaction, redaction_of
 from tenure.refusals import error_of, not_found
 from tenure.retrying import resend
 from tenure.run_ids import new_run_id
@@ -36,16 +37,15 @@ log = logging.getLogger("tenure.ledger")
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-MIN_TTL_S = 1.0
-MAX_TTL_S = 3600.0
 MAX_RESEND_S = 30.0
 
 
 class Ledger:
     """Runs and leases in one store.
 
-    `owner` is a label for people: the default and a given name both get a random instance id, for ownership
-    is by nonce. `ttl` and `max_stall` are seconds. `on_change` is called on the loop with what happens to leases.
+    `owner` is a label for people: the default and a given name both get a random instance id, for ownership is by
+    nonce. `ttl` and `max_stall` are seconds. `on_change` is called on the loop with what happens to leases. `redact`
+    hides secrets in all that is written through it: True for what they usually look like, or a Redaction.
     """
 
     def __init__(
@@ -58,20 +58,19 @@ class Ledger:
         on_change: Callable[[LeaseChange], None] | None = None,
         clock: Clock | None = None,
         code_version: str = "",
+        redact: Redaction | bool | None = None,
     ) -> None:
-        if not MIN_TTL_S <= ttl <= MAX_TTL_S:
-            message = f"a lease lasts {MIN_TTL_S:.0f} s to 1 h, not {ttl} s; choose one above the store's round trip"
-            raise NotAllowed(message)
+        self.ttl_ms = lease_ms(ttl)
         stall_ms = round((max(30.0, 3 * ttl) if max_stall is None else max_stall) * 1000)
         if stall_ms <= 0:
             message = f"max_stall is a positive number of seconds, not {max_stall}"
             raise NotAllowed(message)
-        name = ids.label(owner, "owner") if owner is not None else f"{socket.gethostname()}-{os.getpid()}"
+        name = f"{socket.gethostname()}-{os.getpid()}" if owner is None else ids.label(owner, "owner")
         self.owner = f"{name}/{secrets.token_hex(4)}"
         self.store = store
-        self.ttl_ms = round(ttl * 1000)
         self.clock = clock or SystemClock()
         self.code_version = ids.label(code_version, "code version") if code_version else ""
+        self.redaction = redaction_of(redact)
         self.pulse = Pulse(max_stall_ms=stall_ms)
         self._on_change = on_change
         self._tasks: TaskGroup | None = None
@@ -195,10 +194,7 @@ class Ledger:
         RunClosed, RunQuarantined say why not. Leaving it without `settle` hands the run back, by an exception with
         one failure more; a lost lease cancels the block and is raised as LeaseLost.
         """
-        ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
-        if not MIN_TTL_S * 1000 <= ttl_ms <= MAX_TTL_S * 1000:
-            message = f"a lease lasts {MIN_TTL_S:.0f} s to 1 h, not {ttl} s; choose one above the store's round trip"
-            raise NotAllowed(message)
+        ttl_ms = self.ttl_ms if ttl is None else lease_ms(ttl)
         return Holding(self.claims, ids.run_id(run_id), wait=wait, ttl_ms=ttl_ms)
 
     async def load(self, run_id: str, /) -> Run:
@@ -290,6 +286,8 @@ class Ledger:
 
     async def ask(self, change: Change, /) -> Run:
         """Return the run after a change that needs no grant; a refusal is raised, a lost reply asked again for 30 s."""
+        if self.redaction is not None:
+            change = self.redaction.change(change)
         answer = await resend(self.clock, self.store.commit, change, within_s=MAX_RESEND_S)
         if not answer.ok:
             raise error_of(answer, change.run)

@@ -79,6 +79,8 @@ async def perform(
         result = kind.encode_result(await _called(kind, active))
         # Encoded here, so that a result that cannot be stored fails the run and not the worker.
         canonical.encode(result, limit=canonical.MAX_EVENT_BYTES)
+        if lease.redaction is not None:
+            kind.decode_result(lease.redacted(result))
     except Exception as error:  # noqa: BLE001 - whatever a handler raises ends its own run and no other
         await _raised(kind, active, _bare(error, active.id))
         return

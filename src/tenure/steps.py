@@ -89,6 +89,8 @@ class Steps:
             message = f"effect {effect!r} of step {key!r} is none of {', '.join(EFFECTS)}; choose one"
             raise NotAllowed(message, run_id=self._run_id)
         self.use("step", ids.label(key, "step key"))
+        if self._lease.redaction is not None:
+            self._lease.redaction.name(key, "a step key")
 
     async def result(self, call: Call) -> Any:
         """Return what is recorded for the step, or make its call and record it."""
@@ -173,12 +175,12 @@ class Steps:
             if cancelled_from_outside():
                 raise
             raise await self._recorded_failure(call, "Cancelled", "the step cancelled itself") from None
-        plain, found = round_trip(value, call.type_, limit=canonical.MAX_EVENT_BYTES)
+        plain, found = round_trip(value, call.type_, limit=canonical.MAX_EVENT_BYTES, stored=lease.redacted)
         await lease.record(call.name, plain, guard=call.guard, step=1)
         return found
 
     async def _recorded_failure(self, call: Call, type_name: str, detail: str) -> StepFailed:
-        type_name, detail = type_name[:NAME], detail[:DETAIL]
+        type_name, detail = type_name[:NAME], str(self._lease.redacted(detail[:DETAIL]))
         error = {"type": type_name, "message": detail}
         await self._lease.record(call.name, error=error, guard=call.guard, step=1)
         return self._failed(call.key, type_name, detail)

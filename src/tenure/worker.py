@@ -66,6 +66,9 @@ class Worker:
         if not self.kinds:
             message = "the app has no kind, so there is nothing to do; register one with @app.kind"
             raise NotAllowed(message)
+        if app.redaction is not None and isinstance(store, Ledger) and store.redaction is None:
+            message = "the app redacts and the ledger it was given does not; pass redact= to the Ledger, or a store"
+            raise NotAllowed(message)
         self.concurrency = concurrency
         self.looks = 0
         self.reachable = False
@@ -98,7 +101,13 @@ class Worker:
                 # What this worker claims and writes is of the app's version, whoever opened the ledger.
                 self.ledger.code_version = self.ledger.code_version or self.app.version
             else:
-                opened = Ledger(self._given, owner=self._name, ttl=self._ttl, code_version=self.app.version)
+                opened = Ledger(
+                    self._given,
+                    owner=self._name,
+                    ttl=self._ttl,
+                    code_version=self.app.version,
+                    redact=self.app.redaction,
+                )
                 self.ledger = await self._stack.enter_async_context(opened)
             deps = await self._stack.enter_async_context(self.app.running())
             self._looking = Looks(self.ledger, self.kinds, code_versions=self._versions)

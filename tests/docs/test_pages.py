@@ -1,6 +1,8 @@
 """The programs on the pages run, and the commands on them exist."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -40,3 +42,12 @@ def test_every_command_and_option_on_the_pages_exists() -> None:
             assert name in commands, (page.name, name)
             options = {option for parameter in commands[name].params for option in parameter.opts}
             assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= options, (page.name, line)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_the_programs_about_redaction_print_what_the_page_says(at: int, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "redaction.md").read_text()
+    program = tmp_path / "program.py"
+    program.write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[at])
+    said = subprocess.run([sys.executable, str(program)], check=True, capture_output=True, text=True, timeout=60)
+    assert said.stdout == re.findall(r"```text\n(.*?)```", page, re.DOTALL)[at]

@@ -132,9 +132,19 @@ class Agent(Generic[Out]):
             "settings": self.settings,
         }
 
-    def shape_event(self, before: Mapping[str, Any], /, *, scope: str = "") -> list[bytes]:
-        """Return the event that says what has changed since `before` was journaled; nothing if nothing has."""
-        if all(before.get(name) == value for name, value in self.shape.items()):
+    def shape_event(
+        self,
+        before: Mapping[str, Any],
+        /,
+        *,
+        scope: str = "",
+        stored: Callable[[Any], Any] = lambda value: value,
+    ) -> list[bytes]:
+        """Return the event that says what has changed since `before` was journaled; nothing if nothing has.
+
+        `stored` makes a value what the journal holds of it.
+        """
+        if all(before.get(name) in (value, stored(value)) for name, value in self.shape.items()):
             return []
         return [journal.event(SHAPE, scope=scope, **self.shape)]
 

@@ -13,6 +13,7 @@ from tenure.agent.tool import NOT_DONE, Effect, Tool, ToolContext
 from tenure.calling import Threads, cancelled_from_outside
 from tenure.codec import to_json_value
 from tenure.core import canonical
+from tenure.core.journal import Event
 from tenure.core.loop import AgentState
 from tenure.core.messages import ToolCall
 from tenure.core.saying import calls_started, result, result_error
@@ -53,7 +54,7 @@ class Calls:
         /,
         *,
         commit: Committing,
-        land: Callable[[Sequence[bytes]], Awaitable[None]],
+        land: Callable[[Sequence[Event]], Awaitable[None]],
         threads: Threads,
     ) -> None:
         self._agent = agent

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tenure.core import build, canonical, ids, journal
+from tenure.core import build, canonical, ids
+from tenure.core.journal import Event
 from tenure.core.loop import RESOLVE, AgentState
 from tenure.core.messages import ToolCall
 from tenure.core.run import Ask, Item, Request, Run
@@ -35,7 +36,7 @@ def call_digest(call: ToolCall, /) -> str:
 class Doubt:
     """Asks people about calls, for one attempt, and turns what they said into events."""
 
-    def __init__(self, lease: Lease, state: AgentState, land: Callable[[Sequence[bytes]], Awaitable[None]]) -> None:
+    def __init__(self, lease: Lease, state: AgentState, land: Callable[[Sequence[Event]], Awaitable[None]]) -> None:
         self._lease = lease
         self._state = state
         self._land = land
@@ -63,11 +64,10 @@ class Doubt:
             if again:
                 follows.append(calls_started([call.id for call in again], scope=self._state.scope))
             try:
-                await self._lease.consume(items, closes=[item.name for item in items], also=follows)
+                stored = await self._lease.consume(items, closes=[item.name for item in items], also=follows)
             except InboxUnread:
                 continue  # something else was said meanwhile: read that too
-            consumed = [journal.event(journal.CONSUMED, item=item.id, name=item.name) for item in items]
-            await self._land([*consumed, *follows])
+            await self._land(stored)
             return again
 
     def _follow(self, call: ToolCall, item: Item) -> tuple[str, bytes | None]:

@@ -15,7 +15,7 @@ from tenure.agent.calls import Calls, decline
 from tenure.agent.fitting import Fitting, broken
 from tenure.agent.model import Delta, Model, ModelReply, ModelRequest, StreamingModel
 from tenure.calling import Threads
-from tenure.core import canonical
+from tenure.core.journal import Event
 from tenure.core.lineage import unexplained
 from tenure.core.loop import (
     MAX_REPAIRS,
@@ -26,6 +26,7 @@ from tenure.core.loop import (
     Finish,
     next_action,
 )
+from tenure.core.messages import ToolCall
 from tenure.core.saying import answer, distinct, output_refused, request
 from tenure.errors import (
     CancelRequested,
@@ -38,6 +39,7 @@ from tenure.errors import (
     StoreTooNew,
 )
 from tenure.lease import Lease
+from tenure.redaction import changes
 
 Out = TypeVar("Out")
 
@@ -119,7 +121,7 @@ class _Runner(Generic[Out]):
         self._lease = lease
         self._state = state
         self._watcher = watcher
-        self._shape = agent.shape_event(state.shape, scope=state.scope)
+        self._shape = agent.shape_event(state.shape, scope=state.scope, stored=lease.redacted)
         self._gate = gate
         self._fitting = Fitting(agent, lease, state, commit=self._commit, reply=self._reply, ready=self._shaped)
         self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land, threads=threads)
@@ -156,7 +158,7 @@ class _Runner(Generic[Out]):
         shown = request(self._state, system=self._agent.system_digest, tools=self._agent.tools_digest)
         reply = await self._reply(self._agent.request(ask, run_id=run.id, attempt=run.attempt, scope=scope))
         message_ = distinct(reply.message, self._state)
-        refused = {call.id: why for call in message_.calls if (why := self._agent.refusal(call)) is not None}
+        refused = {call.id: why for call in message_.calls if (why := self._refusal(call)) is not None}
         events = answer(
             self._state,
             message_,
@@ -166,6 +168,12 @@ class _Runner(Generic[Out]):
             refused=refused,
         )
         await self._commit([shown, *events], step=1)
+
+    def _refusal(self, call: ToolCall) -> tuple[str, str] | None:
+        if changes(self._lease.redaction, call.arguments):
+            # What is stored is what is called, by this holder as by a successor; and what a person approves.
+            return "Redacted", "the arguments hold what looks like a secret, which is not stored; pass a name for it"
+        return self._agent.refusal(call)
 
     async def _reply(self, request: ModelRequest, /, *, model: Model | None = None) -> ModelReply:
         aside, model = model is not None, model or self._agent.model
@@ -193,12 +201,11 @@ class _Runner(Generic[Out]):
         # What changed since the last attempt goes with the first thing that this one writes.
         shape, self._shape = self._shape, []
         events = [*shape, *events]
-        await self._lease.commit(events, step=step, base=base)
-        await self._land(events)
+        await self._land(await self._lease.write(events, step=step, base=base))
 
-    async def _land(self, events: Sequence[bytes]) -> None:
-        # Read back from the stored bytes: what a successor will fold is what this holder folds.
-        for data in events:
-            self._state.add(canonical.decode(data))
+    async def _land(self, stored: Sequence[Event]) -> None:
+        # As read back from the stored bytes: what a successor will fold is what this holder folds.
+        for found in stored:
+            self._state.add(found)
         if self._watcher is not None:
             await self._watcher.landed()

@@ -74,13 +74,22 @@ def _tenure(
             metavar="LEVEL", envvar="TENURE_LOG", show_envvar=True, help="Log level: debug, info, warning or error."
         ),
     ] = "warning",
+    redact: Annotated[
+        bool,
+        typer.Option(
+            "--redact",
+            envvar="TENURE_REDACT",
+            show_envvar=True,
+            help="Hide what looks like a secret in inputs, decisions and reasons before they are stored.",
+        ),
+    ] = False,
     version: Annotated[  # noqa: ARG001 - its callback answers
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Long agent runs that survive the death of their process."""
     logging_to_stderr(log)
-    ctx.obj = Place.of(store=store, namespace=namespace, ttl_s=ttl)
+    ctx.obj = Place.of(store=store, namespace=namespace, ttl_s=ttl, redact=redact)
 
 
 def invoke(arguments: Sequence[str], /) -> int:

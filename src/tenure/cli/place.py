@@ -41,11 +41,19 @@ class Place:
     url: str
     namespace: str
     ttl_s: float
+    redact: bool = False
 
     @classmethod
-    def of(cls, *, store: str | None = None, namespace: str | None = None, ttl_s: float = DEFAULT_TTL_S) -> Place:
+    def of(
+        cls,
+        *,
+        store: str | None = None,
+        namespace: str | None = None,
+        ttl_s: float = DEFAULT_TTL_S,
+        redact: bool = False,
+    ) -> Place:
         """Return the place that the options name, with the defaults for what they leave out."""
-        return cls(url=store or DEFAULT_URL, namespace=namespace or "default", ttl_s=ttl_s)
+        return cls(url=store or DEFAULT_URL, namespace=namespace or "default", ttl_s=ttl_s, redact=redact)
 
     def store(self) -> Store:
         """Return the store, not yet open."""
@@ -58,7 +66,7 @@ class Place:
         """Open the store and a ledger on it."""
         from tenure.ledger import Ledger
 
-        async with self.store() as store, Ledger(store, owner="console", ttl=self.ttl_s) as ledger:
+        async with self.store() as store, Ledger(store, owner="console", ttl=self.ttl_s, redact=self.redact) as ledger:
             yield ledger
 
     def __repr__(self) -> str:
