@@ -73,8 +73,8 @@ async def raw(store: Store, store_url: str, namespace: str) -> bytes:
         return repr(store._space).encode()
     if store_url.startswith("sqlite"):
         return b"".join(path.read_bytes() for path in _files(store_url.removeprefix("sqlite:///")))
-    client = Redis.from_url(store_url)
-    read = {
+    client: Any = Redis.from_url(store_url)
+    read: dict[Any, Any] = {
         b"string": client.get,
         b"hash": client.hgetall,
         b"list": lambda key: client.lrange(key, 0, -1),
@@ -89,6 +89,26 @@ async def raw(store: Store, store_url: str, namespace: str) -> bytes:
 
 def _files(path: str) -> list[Path]:
     return sorted(Path(path).parent.glob("tenure.db*"))
+
+
+def leaking_agent(seen: list[Any]) -> Agent[str]:
+    """An agent that gets, says and uses the secret; `seen` is what its model is shown in the end."""
+
+    @tool
+    async def look(path: str) -> dict[str, str]:
+        return {"path": path, "content": f"export GITHUB={SECRET}"}
+
+    def answers(request: Any) -> Any:
+        if request.step > 1:
+            seen.extend(request.messages[1:])  # instructions are the program's, not the store's
+            return f"the secret is {SECRET}"
+        calls = (
+            ToolCall(id="c1", name="look", arguments={"path": "/etc"}),
+            ToolCall(id="c2", name="look", arguments={"path": SECRET}),
+        )
+        return assistant(f"I will use {SECRET}", *calls)
+
+    return Agent(FunctionModel(answers), name="walker", tools=[look], instructions=f"Use {SECRET}.")
 
 
 @pytest.mark.parametrize("redact", [True, None])
@@ -117,21 +137,7 @@ async def test_b120_m_sm02_m_sm04_no_sink_holds_a_secret_when_redaction_is_on(
     async def failing(run: ActiveRun[Any], input: Any) -> None:
         raise ValueError(SECRET)
 
-    @tool
-    async def look(path: str) -> dict[str, str]:
-        return {"path": path, "content": f"export GITHUB={SECRET}"}
-
-    def answers(request: Any) -> Any:
-        match request.step:
-            case 1:
-                calls = [ToolCall(id="c1", name="look", arguments={"path": "/etc"})]
-                calls += [ToolCall(id="c2", name="look", arguments={"path": SECRET})]
-                return assistant(f"I will use {SECRET}", *calls)
-            case _:
-                seen.extend(request.messages[1:])  # instructions are the program's, not the store's
-                return f"the secret is {SECRET}"
-
-    agent = Agent(FunctionModel(answers), name="walker", tools=[look], instructions=f"Use {SECRET}.")
+    agent = leaking_agent(seen)
     async with Ledger(store, ttl=10, redact=redact) as ledger:
         async with Worker(app, ledger, drain=1):
             one = await ledger.submit(leaky, {"password": SECRET, "url": f"https://u:{SECRET}@h/"}, id="one")
@@ -220,7 +226,7 @@ async def test_b120_names_are_refused_before_anything_is_written(store: Store) -
     async with Ledger(store, ttl=10, redact=True) as ledger:
         for submit in ({"id": SECRET}, {"tags": {"of": SECRET}}):
             with pytest.raises(InvalidContent, match="a name is not redacted"):
-                await ledger.submit("k", None, **submit)  # type: ignore[call-overload]
+                await ledger.submit("k", None, **submit)
         assert [run async for run in ledger.find()] == []
         await ledger.submit("k", None, id="r1")
         with pytest.raises(InvalidContent, match="step key"):
