@@ -100,10 +100,12 @@ class Redaction:
 
     def text(self, text: str, /) -> str:
         """Return a text with what matches a pattern hidden."""
+        found = text
         for pattern in cast("tuple[re.Pattern[str], ...]", self.patterns):
             # Only between markers: what is hidden is not hidden again, whatever a pattern matches.
-            text = self.marker.join(pattern.sub(self._hidden, piece) for piece in text.split(self.marker))
-        return text
+            found = self.marker.join(pattern.sub(self._hidden, piece) for piece in found.split(self.marker))
+        # Once more, until nothing changes: what stood against something that is hidden now stands alone.
+        return found if found == text else self.text(found)
 
     def value(self, value: Any, /) -> Any:
         """Return a JSON value as it may be stored; InvalidContent if a function of the user fails."""
