@@ -117,6 +117,15 @@ class Diagnosable(Protocol):
         ...
 
 
+@runtime_checkable
+class Restorable(Protocol):
+    """An ability that a store may offer beside the port: to begin another history, when a backup was put back."""
+
+    async def new_history(self) -> None:
+        """Change the salt, so that every grant of before is one of a former history; strangers wait where they must."""
+        ...
+
+
 class Store(Protocol):
     """A run store. `async with` connects and checks; a store opened before a fork refuses to work in the child.
 

@@ -16,7 +16,6 @@ from tenure.testing.contract import StoreContract
 class TestMemory(StoreContract):
     sequences = 200
     lacks: ClassVar = {
-        "turn_history": "it has one history: that of its process",
         "break_record": "it keeps values, not bytes",
         "restart": "it survives nothing, and says so",
         "address": "it lives in one process",
@@ -35,15 +34,20 @@ class TestMemory(StoreContract):
     async def advance_ms(self, ms: int) -> None:
         self.clock.advance(ms=ms)
 
+    async def turn_history(self, store: Store) -> None:
+        assert isinstance(store, MemoryStore)
+        await store.new_history()
+
     async def lose_index_entry(self, store: Store, run: Run) -> None:
         assert isinstance(store, MemoryStore)
         del store._space.due[run.id]
 
 
 class TestMemoryOnTheMachineClock(StoreContract):
-    sequences = 40
+    sequences = 60
     lacks: ClassVar = {
         **TestMemory.lacks,
+        "turn_history": "shown with the other clock",
         "advance_ms": "it is opened with the machine's clock here",
         "lose_index_entry": "shown with the other clock",
     }

@@ -10,21 +10,23 @@ from tenure.clock import ManualClock
 from tenure.core.run import Run, Why
 from tenure.store import Store
 from tenure.stores import open_store
+from tenure.stores._redis_import import Parts
 from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
 from tenure.testing.contract import StoreContract
-from tenure.testing.contract_case import claim, nonce, signal, write
+from tenure.testing.contract_case import claim, signal, write
+from tenure.testing.contract_import import Elsewhere
 from tenure.testing.servers import REDIS8
 
 
 class RedisCase(StoreContract):
-    """What both classes below can do: turn the history by the salt, as an import does, and damage what is stored."""
+    """What both classes below can do: turn the history, and damage what is stored."""
 
     url: str
 
     async def turn_history(self, store: Store) -> None:
         assert isinstance(store, RedisStore)
-        await store._read(pack("HSET", store._keys.meta, "salt", nonce()))
+        await store.new_history()
 
     async def lose_index_entry(self, store: Store, run: Run) -> None:
         assert isinstance(store, RedisStore)
@@ -45,6 +47,29 @@ class RedisCase(StoreContract):
         (keys,) = await store._read(pack("KEYS", f"tenure:{{{store.namespace}:0}}:*"))
         assert len(keys) > 5
         assert {key: ttl for key in keys for ttl in await store._read(pack("TTL", key)) if ttl != -1} == {}
+
+    async def test_nothing_of_a_run_that_was_imported_expires(self, store: Store) -> None:
+        assert isinstance(store, RedisStore)
+        there = Elsewhere()
+        there.steps(["small", "x" * 100_000], blobs=[b"y" * 100_000, b"z"])
+        there.land(signal())
+        await self.lands(store, there.change())
+        (keys,) = await store._read(pack("KEYS", f"tenure:{{{store.namespace}:0}}:*"))
+        found = {key: ttl for key in keys for ttl in await store._read(pack("TTL", key))}
+        assert len(found) > 5
+        assert {key: ttl for key, ttl in found.items() if ttl != -1} == {}, "nor is anything left that waited"
+
+    async def test_an_import_waits_for_all_its_parts(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        there = Elsewhere()
+        there.steps(["a", "b"])
+        change = there.change()
+        rows = Parts._rows
+        with monkeypatch.context() as patch:
+            patch.setattr(Parts, "_rows", lambda parts: list(rows(parts))[1:])
+            await self.refuses(store, change, Why.STAGED)
+        assert await store.load("r1") is None
+        assert await store.tail("r1") == []
+        await self.lands(store, change)
 
 
 class TestRedis(RedisCase):

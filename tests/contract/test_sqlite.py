@@ -16,7 +16,7 @@ from tenure.testing.contract import StoreContract
 
 
 class TestSqlite(StoreContract):
-    sequences = 60
+    sequences = 90
     least_landed = 3
     lacks: ClassVar = {"advance_ms": "it runs on the machine's clock here"}
 

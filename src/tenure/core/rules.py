@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from tenure.core import grant_log
 from tenure.core.run import (
-    GRANT_LOG_LENGTH,
     NOW,
     Answer,
     Ask,
@@ -24,8 +24,8 @@ from tenure.core.run import (
     Facts,
     Found,
     Grant,
-    GrantLine,
     How,
+    Import,
     Outcome,
     Post,
     Reattach,
@@ -123,6 +123,8 @@ def already(change: Change, found: Found, facts: Facts) -> bool:
             return found.item is not None and found.item.digest == change.digest
         case End():
             return _ended(change, run)
+        case Import():
+            return any(line.ended == grant_log.IMPORTED and line.reason == change.digest for line in run.grants)
         case Repair():
             return not _stretched(run, facts) and found.due == due_index(run) and not change.stray
         case Renew():
@@ -134,7 +136,7 @@ def already(change: Change, found: Found, facts: Facts) -> bool:
 def refusal(change: Change, found: Found, facts: Facts) -> Why | None:
     """Return the first rule that the change breaks, None if it is admitted."""
     run = found.run
-    if isinstance(change, Create):
+    if isinstance(change, Create | Import):
         return None if run is None else Why.CONFLICT
     if isinstance(change, Repair):
         return None
@@ -282,6 +284,8 @@ def applied(change: Change, found: Found, facts: Facts) -> Run | None:
     """Return the run after an admitted change, None when it is gone."""
     if isinstance(change, Create):
         return _created(change, facts)
+    if isinstance(change, Import):
+        return _imported(change.record, change.digest, facts)
     if isinstance(change, Delete) or found.run is None:
         return None
     if isinstance(change, Renew):
@@ -293,7 +297,7 @@ def applied(change: Change, found: Found, facts: Facts) -> Run | None:
         case Commit():
             return _committed(change, run, facts)
         case Reattach():
-            run = replace(run, grants=_closed(run, facts, ended="reattached"))
+            run = replace(run, grants=grant_log.closed(run, facts.now_ms, ended="reattached"))
             return _granted(run, change.nonce, run.owner, change.grant.ttl_ms, facts)
         case Post():
             return _posted(change, run, facts)
@@ -327,9 +331,19 @@ def _created(change: Create, facts: Facts) -> Run:
     )
 
 
+def _imported(run: Run, digest: str, facts: Facts) -> Run:
+    # Whoever held it where it comes from holds nothing here, and nobody died: the same attempt, no crash.
+    token = later(max(run.token, facts.floor), facts)
+    run = replace(run, version=run.version + 1, epoch=facts.epoch, granted_ttl_ms=0, lease_until_ms=facts.now_ms)
+    if _running(run):
+        run = replace(run, status=Status.QUEUED, due_ms=facts.now_ms, updated_ms=facts.now_ms)
+    grants = grant_log.imported(run, token, facts.now_ms, digest)
+    return _ungranted(replace(run, grants=grants), token, facts)
+
+
 def _claimed(change: Claim, run: Run, facts: Facts) -> Run:
     crashes = _crashes_after(change, run, facts)
-    run = replace(run, grants=_closed(run, facts, ended="expired"), wants=())
+    run = replace(run, grants=grant_log.closed(run, facts.now_ms, ended="expired"), wants=())
     if crashes > run.crashes and change.max_crashes and crashes >= change.max_crashes:
         token = later(run.token, facts)
         return _ungranted(replace(run, status=Status.QUARANTINED, crashes=crashes, due_ms=None), token, facts)
@@ -367,7 +381,7 @@ def _committed(change: Commit, run: Run, facts: Facts) -> Run:
         owner="",
         lease_until_ms=min(run.lease_until_ms, now_ms),
         due_ms=due.at(now_ms) if due is not None and change.status not in TERMINAL else None,
-        grants=_closed(run, facts, ended=change.status.value),
+        grants=grant_log.closed(run, facts.now_ms, ended=change.status.value),
     )
 
 
@@ -385,7 +399,7 @@ def _ended_run(change: End, run: Run, facts: Facts) -> Run:
     now_ms = facts.now_ms
     # The reason of a cancellation is the run's outcome; all others are evidence about the grant.
     reason, by = ("", "") if change.how is How.CANCEL else (change.reason, change.by)
-    run = replace(run, grants=_closed(run, facts, ended=change.how.value, reason=reason, by=by))
+    run = replace(run, grants=grant_log.closed(run, facts.now_ms, ended=change.how.value, reason=reason, by=by))
     match change.how:
         case How.CANCEL:
             outcome = Outcome(code="cancelled", message=change.reason, by=change.by)
@@ -407,7 +421,6 @@ def _ended_run(change: End, run: Run, facts: Facts) -> Run:
 
 def _granted(run: Run, nonce: str, owner: str, ttl_ms: int, facts: Facts) -> Run:
     token = later(run.token, facts)
-    line = GrantLine(ordinal=run.ordinal + 1, token=token, owner=owner, from_ms=facts.now_ms)
     return replace(
         run,
         token=token,
@@ -416,26 +429,13 @@ def _granted(run: Run, nonce: str, owner: str, ttl_ms: int, facts: Facts) -> Run
         owner=owner,
         granted_ttl_ms=ttl_ms,
         lease_until_ms=facts.now_ms + ttl_ms,
-        grants=(*run.grants, line)[-GRANT_LOG_LENGTH:],
+        grants=grant_log.begun(run, token, owner, facts.now_ms),
     )
 
 
 def _ungranted(run: Run, token: int, facts: Facts) -> Run:
     until = min(run.lease_until_ms, facts.now_ms)
     return replace(run, token=token, nonce="", owner="", lease_until_ms=until)
-
-
-def _closed(run: Run, facts: Facts, *, ended: str, reason: str = "", by: str = "") -> tuple[GrantLine, ...]:
-    if not run.grants:
-        return ()
-    last = run.grants[-1]
-    if last.ended == "":
-        until_ms = min(run.lease_until_ms, facts.now_ms)
-        last = replace(last, until_ms=until_ms, ended=ended, step=run.step, reason=reason, by=by)
-    elif reason or by:
-        # The grant had ended before (a quarantined run is released, a queued one cancelled): its evidence stays.
-        last = replace(last, reason="; ".join(filter(None, (last.reason, f"{ended}: {reason}"))), by=by or last.by)
-    return (*run.grants[:-1], last)
 
 
 def _answer(verdict: Verdict, change: Change, run: Run | None, facts: Facts) -> Answer:

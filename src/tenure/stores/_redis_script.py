@@ -11,7 +11,7 @@ from tenure.core.run import Change
 from tenure.stores._redis_keys import STAGED_SECONDS
 from tenure.stores._redis_line import Part, pack
 
-NAMES = ("probe", "commit", "renew", "claim", "create", "rest", "delete")
+NAMES = ("probe", "commit", "renew", "claim", "create", "rest", "delete", "import")
 
 
 @lru_cache

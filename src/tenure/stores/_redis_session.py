@@ -11,13 +11,14 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from tenure.clock import Clock
-from tenure.core.run import Answer, Change, Delete, Facts, Renew, Why
+from tenure.core.run import Answer, Change, Delete, Facts, Import, Renew, Why
 from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
 from tenure.store import Durability, Finding
 from tenure.stores import _redis_check as check
 from tenure.stores._redis_answer import Again, facts_of, read, text_fields
 from tenure.stores._redis_bell import Listener
 from tenure.stores._redis_connect import Address, connect, translated
+from tenure.stores._redis_import import Parts
 from tenure.stores._redis_keys import SCHEMA, Keys, KindMemo
 from tenure.stores._redis_line import Line, LineBroken, Part, Reply, pack
 from tenure.stores._redis_script import NAMES, Call, load
@@ -168,7 +169,11 @@ class Session:
                     continue
                 answers[index] = self._acknowledged(changes[index], answer, waited)
                 if answer.why is Why.STAGED:
-                    again.append(index)  # laid down anew by the next call; the refusal stands if that is the last
+                    # Laid down anew for the next call; the refusal stands if that is the last.
+                    if failed := await self._lay_down_parts(changes[index]):
+                        answers[index] = failed
+                    else:
+                        again.append(index)
         if "meta" in lacking:
             await self._lay_down_meta()
         return again
@@ -178,9 +183,25 @@ class Session:
             (names,) = await self.asked(pack("SMEMBERS", self.keys.large(change.run)))
             self.large[change.run] = tuple(sorted(name.decode() for name in names))
 
+    async def _lay_down_parts(self, change: Change) -> TenureError | None:
+        """Lay down what an import brings in, a page at a time; other payloads go along with their script."""
+        if not isinstance(change, Import):
+            return None
+        attempt = secrets.token_hex(8)  # somebody else may be bringing in the same run
+        try:
+            for page in Parts(keys=self.keys, change=change, attempt=attempt).pages():
+                await self.asked(*page)
+        except TenureError as error:
+            error.run_id = change.run
+            return error
+        self.stubs.laid[change.run] = attempt
+        return None
+
     def _acknowledged(self, change: Change, answer: Answer, waited: Reply) -> Answer | TenureError:
         if isinstance(change, Delete) and answer.ok:
             self.large.pop(change.run, None)
+        if isinstance(change, Import) and answer.why is not Why.STAGED:
+            self.stubs.laid.pop(change.run, None)
         if not answer.ok or isinstance(change, Renew) or not self.replicas or check.reached(waited, self.replicas):
             return answer
         message = (

@@ -22,6 +22,7 @@ from tenure.core.run import (
     Facts,
     Found,
     How,
+    Import,
     Outcome,
     Post,
     Reattach,
@@ -30,6 +31,7 @@ from tenure.core.run import (
     Row,
     Status,
 )
+from tenure.stores._redis_import import Parts
 from tenure.stores._redis_keys import LARGE_BYTES, STATUSES, Keys, KindMemo
 from tenure.stores._redis_line import Part
 from tenure.stores._redis_script import Call
@@ -54,6 +56,8 @@ class Stubs:
     clock: Clock | None = None
     large: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the large payloads of runs about to be deleted."""
+    laid: dict[str, str] = field(default_factory=dict)
+    """Under which attempt the parts of runs that are brought in wait."""
 
     def facts(self, ttl_ms: int = 0, /) -> Call:
         """Return the call that says what the store knows, after raising its longest ttl to this."""
@@ -89,6 +93,10 @@ class Stubs:
                 return self._create(change)
             case Delete():
                 return self._delete(change)
+            case Import():
+                self.kinds[change.run] = change.record.kind
+                parts = Parts(keys=self.keys, change=change, attempt=self.laid.get(change.run, ""))
+                return self._call("import", parts.named(), parts.args())
             case _:
                 return self._rest(change)
 

@@ -235,13 +235,18 @@ def known(connection: sqlite3.Connection, place: Place) -> Known:
     now_us = max(place.clock.boot_ns() // 1000 + offset_us, ceiling_us - CEILING_US)
     facts = Facts(
         now_us=now_us,
-        epoch=f"{boot}.{salt}",
+        epoch=epoch(boot, salt),
         since_ms=since_ms,
         max_ttl_ms=max_ttl_ms,
         floor=floor,
         boot=f"{boot}." if boot else "",
     )
     return Known(facts=facts, space=number, ceiling_us=ceiling_us)
+
+
+def epoch(boot: str, salt: str) -> str:
+    """Return the id of the file's history: it changes with the boot of the machine, and with the salt."""
+    return f"{boot}.{salt}"
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from dataclasses import asdict
 
 from tenure.codec import pack_run, unpack_run
 from tenure.core import canonical
 from tenure.core.run import Run
 from tenure.errors import CorruptRecord, InvalidContent
+from tenure.store import Beat, Refused
 
 _REMEMBERED = 512
 # The canonical form of an object of texts, for which nothing else need be checked.
@@ -59,3 +61,8 @@ def write_record(run: Run) -> str:
     if not text.isascii():
         canonical.encode(fields)  # refuses what is not UTF-8
     return text
+
+
+def hint_text(value: Beat | Refused) -> str:
+    """Return the text of a hint."""
+    return canonical.encode({k: list(v) if isinstance(v, tuple) else v for k, v in asdict(value).items()}).decode()

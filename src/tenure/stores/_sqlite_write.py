@@ -18,6 +18,7 @@ from tenure.core.run import (
     Delete,
     Facts,
     Found,
+    Import,
     Item,
     Post,
     Run,
@@ -27,7 +28,7 @@ from tenure.core.run import (
 from tenure.errors import CorruptRecord, OutcomeUnknown, TenureError
 from tenure.stores._group import BatchFailed
 from tenure.stores._index import moves_index
-from tenure.stores._sqlite_open import CEILING_US, FILE, Place, known, patiently
+from tenure.stores._sqlite_open import CEILING_US, FILE, Place, epoch, known, patiently
 from tenure.stores._sqlite_record import Records, write_record
 from tenure.stores._sqlite_sql import statements, translated
 
@@ -135,7 +136,10 @@ class Transaction:
                 self._delete(shelf.number, shelf.run)
             return
         if isinstance(change, Create):
-            self._create(change, run, answer.now_us // 1000)
+            self._append(change, self._insert(run), answer.now_us // 1000)
+            return
+        if isinstance(change, Import):
+            self._bring(change, run)
             return
         consumed = self._consumed(change, shelf.number) if isinstance(change, Commit) else []
         moves = shelf.run is not None and moves_index(change, shelf.run, run)
@@ -148,13 +152,34 @@ class Transaction:
             item = _posted(change, run.inbox_seq, answer.now_us // 1000)
             self.connection.execute(_SQL["insert_item"], (shelf.number, item.seq, item.id, pack_item(item)))
 
-    def _create(self, change: Create, run: Run, now_ms: int) -> None:
+    def _insert(self, run: Run) -> int:
         data = write_record(run)
         self._records.keep(run, data)
         columns = (run.kind, run.status.value, run.owner, run.parent, run.created_ms, run.token, run.priority)
         values = (self.space, run.id, *columns, rules.due_index(run), data)
-        number = self.connection.execute(_SQL["insert_run"], values).lastrowid
-        self._append(change, number or 0, now_ms)
+        return self.connection.execute(_SQL["insert_run"], values).lastrowid or 0
+
+    def _bring(self, change: Import, run: Run) -> None:
+        number = self._insert(run)
+        first = row_keys(number)[0]
+        rows = ((first + row.seq, pack_row(row, row.at_ms)) for row in change.rows)
+        self.connection.executemany(_SQL["insert_row"], rows)
+        items = ((number, item.seq, item.id, pack_item(item)) for item in change.items)
+        self.connection.executemany(_SQL["insert_item"], items)
+        blobs = ((number, name, data) for name, data in change.blobs.items())
+        self.connection.executemany(_SQL["insert_blob"], blobs)
+        self._raise_floor(run)
+        self.new_history(change.salt)
+
+    def new_history(self, salt: str) -> None:
+        """Give the file another salt: who was granted before has to show that what it knows still stands."""
+        self.connection.execute(FILE["set_salt"], (salt,))
+        # What is decided next in this transaction belongs to the new history.
+        self._facts = replace(self._facts, epoch=epoch(self._place.boot, salt))
+
+    def _raise_floor(self, run: Run) -> None:
+        self.connection.execute(FILE["raise_floor"], (run.token, self.space))
+        self._facts = replace(self._facts, floor=max(self._facts.floor, run.token))
 
     def _append(self, change: Create | Commit, number: int, now_ms: int) -> None:
         if change.row is not None:
@@ -178,8 +203,7 @@ class Transaction:
         return [(k, pack_item(replace(item, body=b"", consumed=True))) for k, item in items if item is not None]
 
     def _delete(self, number: int, run: Run) -> None:
-        self.connection.execute(FILE["raise_floor"], (run.token, self.space))
-        self._facts = replace(self._facts, floor=max(self._facts.floor, run.token))
+        self._raise_floor(run)
         self.connection.execute(_SQL["delete_rows"], row_keys(number))
         for name in ("delete_items", "delete_blobs", "delete_run"):
             self.connection.execute(_SQL[name], (number,))

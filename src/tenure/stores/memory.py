@@ -7,6 +7,7 @@ process.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from tenure.core.run import (
     Delete,
     Facts,
     Found,
+    Import,
     Item,
     Post,
     Row,
@@ -55,6 +57,7 @@ class _Space:
 
     shelves: dict[str, Shelf] = field(default_factory=dict)
     due: dict[str, tuple[str, int]] = field(default_factory=dict)
+    salt: str = ""
     floor: int = 0
     max_ttl_ms: int = 0
     last_us: int = 0
@@ -146,7 +149,7 @@ class MemoryStore:
     def _facts(self, space: _Space) -> Facts:
         now_us = max(space.last_us, self._clock.boot_ns() // 1000 + self._offset_us)
         space.last_us = now_us
-        return Facts(now_us=now_us, max_ttl_ms=space.max_ttl_ms, floor=space.floor)
+        return Facts(now_us=now_us, epoch=space.salt, max_ttl_ms=space.max_ttl_ms, floor=space.floor)
 
     def decide(self, change: Change, /) -> Answer:
         """Decide one change and apply it under the lock, without waiting."""
@@ -193,6 +196,12 @@ class MemoryStore:
         space = self._enter()
         with space.guard:
             return self._facts(space)
+
+    async def new_history(self) -> None:
+        """Begin another history."""
+        space = self._enter()
+        with space.guard:
+            space.salt = secrets.token_hex(8)
 
     async def load(self, run_id: str, /) -> Run | None:
         """Return the record."""
@@ -343,6 +352,10 @@ def _write(space: _Space, shelf: Shelf | None, change: Change, answer: Answer) -
             for item_id in change.consume:
                 if item_id in shelf.items:
                     shelf.items[item_id] = replace(shelf.items[item_id], body=b"", consumed=True)
+        case Import():
+            shelf.rows, shelf.blobs = list(change.rows), dict(change.blobs)
+            shelf.items = {item.id: item for item in change.items}
+            space.floor, space.salt = max(space.floor, run.token), change.salt
         case Post():
             shelf.items[change.item] = Item(
                 seq=run.inbox_seq,

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -123,6 +124,12 @@ class RedisStore:
     async def facts(self) -> Facts:
         """Return what the store knows now; who looks first after a history change writes it down."""
         return await self._opened().facts()
+
+    async def new_history(self) -> None:
+        """Begin another history, one in which acknowledged grants may be missing."""
+        await self.facts()  # another salt under an id that was written down is what a restored store is known by
+        await self._read(pack("HSET", self._keys.meta, "salt", secrets.token_hex(8)))
+        await self.facts()
 
     async def _read(self, *packed: bytes) -> list[Reply]:
         return await self._opened().asked(*packed)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from tenure.clock import Clock, SystemClock
-from tenure.core import canonical
 from tenure.core.run import Answer, Change, Facts, Item, Row, Run, Verdict
 from tenure.errors import CorruptRecord, InvalidUrl, NotAllowed, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
@@ -31,7 +31,7 @@ from tenure.stores._sqlite_desk import Desk
 from tenure.stores._sqlite_diagnosis import findings
 from tenure.stores._sqlite_host import Host, this_host
 from tenure.stores._sqlite_open import FILE, Known, Place, known, open_reader, open_writer
-from tenure.stores._sqlite_record import Records
+from tenure.stores._sqlite_record import Records, hint_text
 from tenure.stores._sqlite_sql import statements, translated
 from tenure.stores._sqlite_write import Transaction, Work, transact
 
@@ -207,6 +207,10 @@ class SqliteStore:
         """Return what the store knows now."""
         return await self._asked(lambda _, known: known.facts)
 
+    async def new_history(self) -> None:
+        """Begin another history of the file, in all its namespaces."""
+        await self._written(lambda transaction: transaction.new_history(secrets.token_hex(8)))
+
     async def load(self, run_id: str, /) -> Run | None:
         """Return the record."""
         return await self._asked(lambda connection, known: read.load(connection, known.space, run_id))
@@ -254,7 +258,7 @@ class SqliteStore:
 
         def work(transaction: Transaction) -> None:
             now_ms = transaction.facts().now_ms
-            data = _encoded(replace(row, at_ms=now_ms))
+            data = hint_text(replace(row, at_ms=now_ms))
             transaction.connection.execute(_HINTS["drop_beats"], (transaction.space, now_ms))
             transaction.connection.execute(_HINTS["put_beat"], (transaction.space, row.name, now_ms + ttl_ms, data))
 
@@ -268,7 +272,7 @@ class SqliteStore:
         """Add to the refused list."""
 
         def work(transaction: Transaction) -> None:
-            data = _encoded(replace(line, at_ms=transaction.facts().now_ms))
+            data = hint_text(replace(line, at_ms=transaction.facts().now_ms))
             transaction.connection.execute(_HINTS["tell_refused"], (transaction.space, data))
             transaction.connection.execute(_HINTS["drop_refused"], (transaction.space, REFUSED_LENGTH))
 
@@ -294,7 +298,3 @@ class SqliteStore:
         """Wait for one of the topics; any change of the file by another connection wakes too, a little later."""
         with self._desks()[0].watching():
             return await self._bell.woken(self._heard, topics, timeout=timeout)
-
-
-def _encoded(value: Beat | Refused) -> str:
-    return canonical.encode({k: list(v) if isinstance(v, tuple) else v for k, v in asdict(value).items()}).decode()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from tenure.core import build, journal
+from tenure.carry import Whole, bring
+from tenure.core import build, journal, rules
 from tenure.core.run import (
     Ask,
     Change,
@@ -16,6 +17,8 @@ from tenure.core.run import (
     Delete,
     Due,
     End,
+    Facts,
+    Found,
     Grant,
     How,
     Outcome,
@@ -39,27 +42,24 @@ VALUES: tuple[Any, ...] = (None, 0, 2**53 + 1, 0.1, "x" * 300, "\x00\U0001f980",
 
 # What is tried on a run of a status, with weights; what is wrong there is tried too.
 VERBS: dict[Status | None, dict[str, int]] = {
-    None: {"create": 20, "claim": 2, "commit": 1, "renew": 1, "post": 1, "end": 1, "delete": 2, "repair": 1},
-    Status.QUEUED: {"claim": 24, "post": 4, "end": 4, "create": 2, "commit": 2, "renew": 1, "delete": 1, "repair": 2},
+    None: {
+        "create": 16, "import": 6, "claim": 2, "commit": 1, "renew": 1, "post": 1, "end": 1, "delete": 2, "repair": 1,
+    },
+    Status.QUEUED: {
+        "claim": 24, "post": 4, "end": 4, "create": 2, "commit": 2, "renew": 1, "delete": 1, "repair": 2, "import": 1,
+    },
     Status.RUNNING: {
         "commit": 30, "renew": 6, "post": 7, "end": 9, "claim": 8, "reattach": 5, "repair": 6, "create": 1, "delete": 1,
     },
     Status.SUSPENDED: {
-        "post": 14, "claim": 8, "end": 3, "renew": 2, "commit": 2, "reattach": 1, "delete": 1, "repair": 2,
+        "post": 14, "claim": 8, "end": 3, "renew": 2, "commit": 2, "reattach": 1, "delete": 1, "repair": 2, "import": 1,
     },
     Status.QUARANTINED: {"end": 14, "claim": 3, "post": 2, "commit": 1, "delete": 2, "repair": 1, "reattach": 1},
 }  # fmt: skip
 CLOSED = {
-    "delete": 14,
-    "create": 2,
-    "claim": 2,
-    "commit": 2,
-    "renew": 1,
-    "post": 2,
-    "end": 3,
-    "reattach": 1,
-    "repair": 1,
-}
+    "delete": 14, "create": 2, "claim": 2, "commit": 2, "renew": 1, "post": 2, "end": 3, "reattach": 1, "repair": 1,
+    "import": 1,
+}  # fmt: skip
 HOWS: dict[Status, dict[How, int]] = {
     Status.RUNNING: {How.FORFEIT: 6, How.YIELD: 5, How.EVICT: 5, How.QUARANTINE: 3, How.CANCEL: 3, How.RELEASE: 1},
     Status.QUARANTINED: {How.RELEASE: 8, How.CANCEL: 2, How.EVICT: 1, How.YIELD: 1},
@@ -80,6 +80,8 @@ class Aim:
     made: list[Change] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     blobs: list[str] = field(default_factory=list)
+    whole: Whole | None = None
+    """The run as it was at some time before, to be brought in when it is gone."""
 
     def change(self, run: Run | None, rows: Sequence[Row]) -> Change:
         """Return the next change to try: one sent before, or one made for the run as known."""
@@ -111,6 +113,8 @@ class Aim:
                 return self._end(run, wrong=wrong)
             case "delete":
                 return self._made(Delete(run=self.run))
+            case "import":
+                return self._import()
             case _:
                 return self._made(Repair(run=self.run))
 
@@ -147,6 +151,17 @@ class Aim:
             change = replace(change, **self.random.choice(mistakes))
         self._made(change)
         return change
+
+    def _import(self) -> Change:
+        whole = self.whole
+        if whole is None:
+            change = self.create(wrong=False)
+            made = rules.applied(change, Found(), Facts(now_us=1_700_000_000_000_000))
+            if made is None or change.row is None:
+                return change
+            whole = Whole(record=made, rows=[change.row])
+        self.blobs += whole.blobs
+        return self._made(bring(whole, salt=f"{self.random.getrandbits(64):016x}"))
 
     def _commit(self, run: Run | None, rows: Sequence[Row], *, wrong: bool) -> Change:
         grant = self._grant(run, wrong=wrong and self._chance(0.4))
@@ -190,7 +205,7 @@ class Aim:
             more["wants"] = self.random.sample(NAMES, self.random.randrange(3))
         if self._chance(0.3):
             expiry = self.random.choice([None, 2**53 - 1, 2**53 - 1, 1_700_000_000_001])
-            more["requests"] = self.random.choice([{}, {"q1": Request(digest="d1", expires_ms=expiry)}])
+            more["requests"] = {"q1": Request(digest="d1", expires_ms=expiry)} if self._chance(0.7) else {}
         if run is not None and run.inbox_seq and self._chance(0.4):
             more["consume"] = self.random.sample(["q1", "i0", "i1", "i2"], 2)
         if self._chance(0.15):

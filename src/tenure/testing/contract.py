@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-_SUBJECTS = ("case", "claims", "ends", "fence", "history", "inbox", "reads", "sequences")
+_SUBJECTS = ("case", "claims", "ends", "fence", "history", "import", "inbox", "reads", "sequences")
 _PARTS = {f"tenure.testing.contract_{subject}" for subject in _SUBJECTS}
 pytest.register_assert_rewrite(*(_PARTS - sys.modules.keys()))
 
@@ -19,6 +19,7 @@ from tenure.testing.contract_claims import ClaimContract
 from tenure.testing.contract_ends import EndContract
 from tenure.testing.contract_fence import FenceContract
 from tenure.testing.contract_history import HistoryContract
+from tenure.testing.contract_import import ImportContract
 from tenure.testing.contract_inbox import InboxContract
 from tenure.testing.contract_reads import ReadContract
 from tenure.testing.contract_sequences import SequenceContract
@@ -29,6 +30,7 @@ __all__ = [
     "EndContract",
     "FenceContract",
     "HistoryContract",
+    "ImportContract",
     "InboxContract",
     "ReadContract",
     "SequenceContract",
@@ -38,6 +40,13 @@ __all__ = [
 
 
 class StoreContract(
-    FenceContract, ClaimContract, EndContract, InboxContract, HistoryContract, ReadContract, SequenceContract
+    FenceContract,
+    ClaimContract,
+    EndContract,
+    InboxContract,
+    HistoryContract,
+    ImportContract,
+    ReadContract,
+    SequenceContract,
 ):
     """Every test that a store has to pass."""

@@ -18,11 +18,11 @@ class SequenceContract(StoreCase):
     TENURE_TEST_SEED plays other sequences (`random` draws one), TENURE_TEST_SEQUENCES sets how many.
     """
 
-    sequences: ClassVar[int] = 60
+    sequences: ClassVar[int] = 80
     """How many sequences are played; half begin from nothing and half from a claimed run."""
     steps: ClassVar[int] = 16
     least_landed: ClassVar[int] = 5
-    """How often each of the nine changes has to land, or the sequences proved too little."""
+    """How often each of the ten changes has to land, or the sequences proved too little."""
 
     async def test_generated_sequences_are_answered_as_the_rules_answer(self, store: Store) -> None:
         seed = os.environ.get("TENURE_TEST_SEED", "1")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from tenure.carry import Whole
 from tenure.core import rules
 from tenure.core.run import (
     Answer,
@@ -21,6 +22,7 @@ from tenure.core.run import (
     End,
     Facts,
     Found,
+    Import,
     Item,
     Post,
     Renew,
@@ -32,7 +34,7 @@ from tenure.core.run import (
 from tenure.store import Store
 from tenure.testing.aim import Aim
 
-CHANGES = ("create", "claim", "renew", "commit", "reattach", "post", "end", "delete", "repair")
+CHANGES = ("create", "claim", "renew", "commit", "reattach", "post", "end", "delete", "repair", "import")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +66,10 @@ class Model:
             case Delete() if self.run is not None:
                 self.floor = max(self.floor, self.run.token)
                 self.rows, self.items, self.blobs = [], {}, {}
+            case Import() if answer.run is not None:
+                self.rows, self.blobs = list(change.rows), dict(change.blobs)
+                self.items = {item.id: item for item in change.items}
+                self.floor = max(self.floor, answer.run.token)
             case Create() | Commit() if change.row is not None:
                 self.rows.append(replace(change.row, at_ms=now_ms))
                 self.blobs.update(change.blobs)
@@ -77,6 +83,13 @@ class Model:
         for consumed in change.consume if isinstance(change, Commit) else ():
             if consumed in self.items:
                 self.items[consumed] = replace(self.items[consumed], body=b"", consumed=True)
+
+    def whole(self) -> Whole | None:
+        """Return all that the store should hold of the run, None if there is none."""
+        if self.run is None:
+            return None
+        items = sorted(self.items.values(), key=lambda item: item.seq)
+        return Whole(record=self.run, rows=list(self.rows), items=items, blobs=dict(self.blobs))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +151,8 @@ class Sequence:
                 self.sent.append("another history")
                 await self.turn_history(self.store)
                 aim.turned = True
+            if aim.random.random() < 0.3:
+                aim.whole = self.model.whole() or aim.whole
             await self._step(aim, aim.change(self.model.run, self.model.rows))
         await self._compare_contents(aim)
 

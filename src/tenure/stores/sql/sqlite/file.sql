@@ -10,6 +10,10 @@ INSERT INTO file (one, schema, salt, boot, offset_us, ceiling_us, since_ms) VALU
 -- Bind store time to this boot. boot, offset_us, since_ms; returns nothing.
 UPDATE file SET boot = ?, offset_us = ?, since_ms = ?;
 
+-- name: set_salt
+-- Give the file another history. salt; returns nothing.
+UPDATE file SET salt = ?;
+
 -- name: raise_ceiling
 -- Promise that no time given out is later. ceiling_us; returns nothing.
 UPDATE file SET ceiling_us = ?;
