@@ -105,9 +105,9 @@ async def test_a_payload_that_is_gone_when_the_commit_comes_is_refused_by_name(
             patch.setattr("tenure.stores._redis_script.STAGED_SECONDS", -1, raising=True)
             with pytest.raises(TenureError):
                 await store.commit(change)
-        calls = list(store._opened().stubs.calls([(0, change)]))
+        calls = list(store._opened().shards[0].stubs.calls([(0, change)]))
         calls[0].staged.clear()
-        ((_, reply, _),) = await store._opened()._call(calls)
+        ((_, reply, _),) = await store._opened().shards[0]._call(calls)
         assert reply[:2] == [b"refused", b"staged"]
         assert key_contents(redis_url, namespace) == before
         assert (await store.commit(change)).verdict is Verdict.LANDED

@@ -84,7 +84,8 @@ async def test_b073_random_changes_are_answered_and_applied_as_the_law_says(redi
     for seed in range(SEEDS):
         clock = ManualClock(start_ms=1_700_000_000_000 + seed * 1_000_000)
         async with opened(f"{redis_url}?testing=on", namespace=f"{namespace}-{seed}", clock=clock) as store:
-            store._opened().stubs = replace(store._opened().stubs, safe="replicated" if seed % 4 == 0 else "")
+            shard = store._opened().shards[0]
+            shard.stubs = replace(shard.stubs, safe="replicated" if seed % 4 == 0 else "")
             await _play(store, clock, seed, landed)
     by_change = {
         name: sum(n for (change, what), n in landed.items() if change == name and what == "landed") for name in CHANGES

@@ -74,7 +74,7 @@ async def test_i09_replicas_that_do_not_acknowledge_leave_the_outcome_unknown(
     replica = start_redis(REDIS8, appendonly="yes", replicaof=f"127.0.0.1 {primary.port}")
     await linked(replica.url)
     url = f"{primary.url}?timeout=1"
-    async with opened(url, namespace=namespace, durability="replicated") as store:
+    async with opened(url, namespace=namespace, durability="replicated", allow=("min-replicas",)) as store:
         assert store.level is Durability.REPLICATED
         await store.raise_ttl(60_000)
         assert not (await store.facts()).lossy
@@ -102,7 +102,7 @@ async def test_i09_replicas_that_do_not_acknowledge_leave_the_outcome_unknown(
 
 
 async def test_i09_replicated_disk_waits_for_the_replica_s_log(start_redis: StartRedis, namespace: str) -> None:
-    primary = start_redis(VALKEY9, appendonly="yes", appendfsync="always")
+    primary = start_redis(VALKEY9, appendonly="yes", appendfsync="always", min_replicas_to_write=1)
     replica = start_redis(VALKEY9, appendonly="yes", appendfsync="always", replicaof=f"127.0.0.1 {primary.port}")
     await linked(replica.url)
     async with opened(f"{primary.url}?timeout=5", namespace=namespace, durability="replicated-disk") as store:

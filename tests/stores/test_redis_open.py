@@ -25,7 +25,7 @@ from tenure.stores import open_store
 from tenure.stores._redis_line import pack
 from tenure.testing.servers import REDIS7, REDIS8, REDIS_KINDS, VALKEY9, ServerKind
 
-ACL = Path(tenure.__file__).parents[2] / "deploy" / "redis-acl.txt"
+ACL = Path(tenure.__file__).parents[2] / "deploy" / "redis-users.acl"
 
 each_kind = pytest.mark.parametrize("kind", REDIS_KINDS, ids=lambda kind: kind.name)
 
@@ -255,7 +255,7 @@ async def test_a_script_that_would_stop_half_way_is_found_out_at_the_start(
         client.execute_command("ACL", "SETUSER", "tenure", *rights)
     said = await refused(server.url.replace("redis://", "redis://tenure:word@"))
     assert right in said.lower()
-    assert "redis-acl.txt" in said
+    assert "redis-users.acl" in said
 
 
 async def test_a_missing_right_to_read_names_itself(start_redis: StartRedis) -> None:
@@ -263,5 +263,5 @@ async def test_a_missing_right_to_read_names_itself(start_redis: StartRedis) -> 
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "tenure", *[r for r in acl_line()[1:] if r != "+lrange"])
     async with opened(server.url.replace("redis://", "redis://tenure:word@")) as store:
-        with pytest.raises(StoreUnsafe, match="redis-acl"):
+        with pytest.raises(StoreUnsafe, match="redis-users"):
             await store.tail("r1")

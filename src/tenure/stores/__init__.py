@@ -23,8 +23,16 @@ _MODULES = {
     "valkey": "tenure.stores.redis",
     "valkeys": "tenure.stores.redis",
     "unix": "tenure.stores.redis",
+    **{
+        f"{scheme}+{setup}": "tenure.stores.redis"
+        for scheme in ("redis", "rediss", "valkey", "valkeys")
+        for setup in ("sentinel", "cluster")
+    },
 }
-_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, redis://, rediss://, valkey://, unix://"
+_KNOWN = (
+    "memory://, sqlite:///relative.db, sqlite:////absolute.db, redis://, rediss://, valkey://, unix://, "
+    "redis+sentinel://, redis+cluster://"
+)
 
 
 def open_store(

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from redis.exceptions import NoPermissionError
 
-from tenure.errors import StoreTooNew, StoreUnsafe
-from tenure.store import Durability, Finding, Grade
-from tenure.stores._redis_connect import ACL_PAGE, Address, translated
+from tenure.errors import StoreTooNew, StoreUnavailable, StoreUnsafe
+from tenure.store import Durability
+from tenure.stores._redis_address import MOST_SHARDS, Address, Setup
+from tenure.stores._redis_connect import ACL_PAGE, translated
 from tenure.stores._redis_keys import SCHEMA
 from tenure.stores._redis_line import Reply, pack
 
 _LOG = logging.getLogger("tenure.stores.redis")
 
-QUESTIONS = [pack("INFO"), pack("CONFIG", "GET", "appendfsync")]
+QUESTIONS = [pack("INFO"), pack("CONFIG", "GET", "appendfsync", "min-replicas-to-write")]
 WAIT_MS = 2_000
 """How long a change may wait for replicas before its outcome is unknown."""
 
@@ -25,7 +26,7 @@ class Server:
     """What a server says of itself; None is what it does not let us see."""
 
     info: dict[str, str] | None
-    appendfsync: str | None
+    settings: dict[str, str] | None
 
     def __getitem__(self, name: str, /) -> str:
         """Return a line of INFO, empty if there is none."""
@@ -37,12 +38,33 @@ class Server:
         return int(self["connected_slaves"] or "0")
 
     @property
+    def appendfsync(self) -> str | None:
+        """Return when the append-only file is flushed; None if that could not be read."""
+        return None if self.settings is None else self.settings.get("appendfsync")
+
+    @property
+    def min_replicas(self) -> int | None:
+        """Return how many replicas the server wants before it writes; None if that could not be read."""
+        if self.settings is not None:
+            return int(self.settings.get("min-replicas-to-write", "0"))
+        # INFO has this line only where the setting is above 0.
+        return None if self.info is None else int("min_slaves_good_slaves" in self.info)
+
+    @property
     def log_is_on(self) -> bool:
         """Return whether the append-only file is written."""
         return self["aof_enabled"] == "1"
 
 
-def server_of(replies: list[Reply], where: Address, /) -> Server:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What was settled at the opening, and every server that a later connection leads to has to keep to."""
+
+    level: Durability
+    allow: tuple[str, ...]
+
+
+def server_of(replies: list[Reply], where: Address, /, *, say: bool = True) -> Server:
     """Return what the answers to QUESTIONS say; StoreUnsafe without INFO unless the history is off by name."""
     info, config = replies
     if isinstance(info, NoPermissionError):
@@ -52,12 +74,14 @@ def server_of(replies: list[Reply], where: Address, /) -> Server:
                 f"({ACL_PAGE}), or open with ?history=off to do without"
             )
             raise StoreUnsafe(message)
-        _LOG.warning("%s: INFO is denied, so role, eviction and durability could not be checked", where.shown)
+        if say:
+            _LOG.warning("%s: INFO is denied, so role, eviction and durability could not be checked", where.shown)
     elif isinstance(info, BaseException):
         raise translated(info, where)
     said = None if isinstance(info, BaseException) else _lines(info)
-    fsync = None if isinstance(config, BaseException) or len(config) < 2 else config[1].decode()
-    return Server(info=said, appendfsync=fsync)
+    known = not isinstance(config, BaseException) and len(config) >= 2
+    texts = [part.decode() for part in config] if known else []
+    return Server(info=said, settings=dict(zip(texts[::2], texts[1::2], strict=True)) if known else None)
 
 
 def refuse_unsafe(server: Server, where: Address, allow: tuple[str, ...], /) -> None:
@@ -89,10 +113,10 @@ def refuse_rights(said: list[Reply], where: Address, /) -> None:
         raise StoreUnsafe(message)
 
 
-def refuse_meta(meta: dict[str, str], where: Address, /) -> None:
-    """Raise for a layout that this version does not write."""
-    schema = meta.get("schema", "")
-    if not schema.isdecimal() or meta.get("shards") != "1":
+def refuse_meta(meta: dict[str, str], where: Address, shards: int | None, /) -> int:
+    """Return the number of shards that the layout has; raise for one that this version does not write."""
+    schema, found = meta.get("schema", ""), meta.get("shards", "")
+    if not schema.isdecimal() or not found.isdecimal() or not 1 <= int(found) <= MOST_SHARDS:
         message = f"the meta key at {where.shown} is not what tenure wrote; restore it, or choose another namespace"
         raise StoreUnsafe(message)
     if int(schema) > SCHEMA:
@@ -100,22 +124,23 @@ def refuse_meta(meta: dict[str, str], where: Address, /) -> None:
             f"the store at {where.shown} has schema {schema} and this version knows {SCHEMA}; upgrade this process"
         )
         raise StoreTooNew(message)
+    if shards is not None and shards != int(found):
+        message = (
+            f"the namespace at {where.shown} was laid out with {found} shards and the URL asks for {shards}; they are "
+            f"fixed when it is first opened: write ?shards={found}, or choose another namespace"
+        )
+        raise StoreUnsafe(message)
+    return int(found)
 
 
-def level_of(server: Server, wanted: Durability | None, where: Address, allow: tuple[str, ...], /) -> Durability:
+def level_of(
+    server: Server, wanted: Durability | None, where: Address, allow: tuple[str, ...], /, *, say: bool = True
+) -> Durability:
     """Return the level that acknowledgements have; StoreUnsafe if it was named and is not reached."""
     if wanted is None:
-        return _offered(server, where)
+        return _offered(server, where, say=say)
+    _refuse_log(server, wanted, where, allow)
     need = f"{where.shown} does not reach durability {wanted.value}: "
-    if server.info is None and wanted is not Durability.MEMORY and "unchecked" not in allow:
-        raise StoreUnsafe(f"{need}INFO is denied; grant +info ({ACL_PAGE}), or allow 'unchecked'")
-    if wanted is not Durability.MEMORY and server.info is not None and not server.log_is_on:
-        raise StoreUnsafe(f"{need}CONFIG SET appendonly yes (and in the configuration file), or name a weaker one")
-    if wanted is Durability.DISK and server.appendfsync != "always":
-        if server.appendfsync is not None:
-            raise StoreUnsafe(f"{need}CONFIG SET appendfsync always (and in the configuration file)")
-        if "unchecked" not in allow:
-            raise StoreUnsafe(f"{need}appendfsync could not be read; grant +config|get, or allow 'unchecked'")
     if wanted in (Durability.REPLICATED, Durability.REPLICATED_DISK):
         wanted_replicas = where.replicas or 1
         if server.replicas < wanted_replicas:
@@ -123,9 +148,51 @@ def level_of(server: Server, wanted: Durability | None, where: Address, allow: t
                 f"{need}{server.replicas} of {wanted_replicas} replicas are attached; on each CONFIG SET replicaof"
                 " names this primary (REPLICAOF host port)"
             )
-        if wanted is Durability.REPLICATED_DISK and _version(server) < (7, 2):
+        if wanted is Durability.REPLICATED_DISK and version_of(server) < (7, 2):
             raise StoreUnsafe(f"{need}WAITAOF needs Redis 7.2 or Valkey; upgrade the server, or name `replicated`")
+        if server.min_replicas == 0 and "min-replicas" not in allow:
+            raise StoreUnsafe(
+                f"{need}a primary that is cut off would go on taking writes; CONFIG SET min-replicas-to-write 1 (and in"
+                " the configuration file of each server), or allow 'min-replicas'"
+            )
     return wanted
+
+
+def refuse_less(server: Server, kept: Kept, where: Address, /) -> None:
+    """Raise StoreUnsafe for a server that a failover or a restart brought and that is set weaker."""
+    refuse_unsafe(server, where, kept.allow)
+    if server.info is not None:
+        _refuse_log(server, kept.level, where, (*kept.allow, "unchecked"))
+
+
+def refuse_demoted(server: Server, where: Address, /) -> None:
+    """Raise StoreUnavailable for a replica where a primary was looked for."""
+    if where.setup is not Setup.ONE and server["role"] == "slave":
+        message = f"{where.shown} names a primary that is a replica now: a failover is under way; try again"
+        raise StoreUnavailable(message)
+
+
+def safe(level: Durability, server: Server, replicas: int, /) -> str:
+    """Return why no acknowledged grant can be missing after a history change: disk, replicated, or empty."""
+    if level is Durability.DISK:
+        return "disk"
+    # Whoever is elected is one of most of the servers; who acknowledged has to be most of them as well.
+    return "replicated" if replicas and 2 * (replicas + 1) > server.replicas + 1 else ""
+
+
+def _refuse_log(server: Server, wanted: Durability, where: Address, allow: tuple[str, ...]) -> None:
+    need = f"{where.shown} does not reach durability {wanted.value}: "
+    if wanted is Durability.MEMORY:
+        return
+    if server.info is None and "unchecked" not in allow:
+        raise StoreUnsafe(f"{need}INFO is denied; grant +info ({ACL_PAGE}), or allow 'unchecked'")
+    if server.info is not None and not server.log_is_on:
+        raise StoreUnsafe(f"{need}CONFIG SET appendonly yes (and in the configuration file), or name a weaker one")
+    if wanted is Durability.DISK and server.appendfsync != "always":
+        if server.appendfsync is not None:
+            raise StoreUnsafe(f"{need}CONFIG SET appendfsync always (and in the configuration file)")
+        if "unchecked" not in allow:
+            raise StoreUnsafe(f"{need}appendfsync could not be read; grant +config|get, or allow 'unchecked'")
 
 
 def wait_command(level: Durability, server: Server, where: Address, /) -> tuple[bytes, int]:
@@ -146,51 +213,24 @@ def reached(reply: Reply, replicas: int, /) -> bool:
     return isinstance(reply, list) and reply[0] >= 1 and reply[1] >= replicas
 
 
-def findings(server: Server, level: Durability, replicas: int, /) -> list[Finding]:
-    """Return how the server is set, for people; what could not be read is said too."""
-    product = "Valkey" if server["valkey_version"] else "Redis"
-    version = server["valkey_version"] or server["redis_version"] or "unknown (INFO is denied)"
-    weak = level is Durability.MEMORY
-    found = [
-        Finding(name="server", level=Grade.OK, text=f"{product} {version}, role {server['role'] or 'unknown'}"),
-        Finding(
-            name="durability",
-            level=Grade.WARNING if weak else Grade.OK,
-            text=f"{level.value}" + (f", {replicas} replicas acknowledge" if replicas else ""),
-            fix="CONFIG SET appendonly yes" if weak else "",
-        ),
-    ]
-    if server.appendfsync is None:
-        fix = "grant +config|get to the user"
-        found.append(Finding(name="appendfsync", level=Grade.WARNING, text="could not be read", fix=fix))
-    policy = server["maxmemory_policy"]
-    evicts = policy.startswith("allkeys-")
-    found.append(
-        Finding(
-            name="eviction",
-            level=Grade.PROBLEM if evicts else Grade.OK,
-            text=policy or "could not be read",
-            fix="CONFIG SET maxmemory-policy noeviction" if evicts else "",
-        )
-    )
-    return found
-
-
-def _offered(server: Server, where: Address) -> Durability:
+def _offered(server: Server, where: Address, *, say: bool) -> Durability:
     if not server.log_is_on:
-        _LOG.warning(
-            "%s keeps no append-only file, so nothing survives the server's end (durability memory); "
-            "CONFIG SET appendonly yes",
-            where.shown,
-        )
+        if say:
+            _LOG.warning(
+                "%s keeps no append-only file, so nothing survives the server's end (durability memory); "
+                "CONFIG SET appendonly yes",
+                where.shown,
+            )
         return Durability.MEMORY
     level = Durability.DISK if server.appendfsync == "always" else Durability.LOCAL
-    unseen = " (appendfsync could not be read, so no more is assumed)" if server.appendfsync is None else ""
-    _LOG.info("%s: durability %s%s", where.shown, level.value, unseen)
+    if say:
+        unseen = " (appendfsync could not be read, so no more is assumed)" if server.appendfsync is None else ""
+        _LOG.info("%s: durability %s%s", where.shown, level.value, unseen)
     return level
 
 
-def _version(server: Server) -> tuple[int, int]:
+def version_of(server: Server, /) -> tuple[int, int]:
+    """Return the major and minor version."""
     version = server["valkey_version"] or server["redis_version"] or "0.0"
     major, minor, *_ = version.split(".")
     return int(major), int(minor)

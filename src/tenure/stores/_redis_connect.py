@@ -1,10 +1,10 @@
-"""How Redis and Valkey are reached: the URL, the connection, and what its errors mean here."""
+"""How Redis and Valkey are reached: the connection, and what its errors mean here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+import ssl
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
@@ -13,105 +13,65 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
-from tenure.errors import InvalidUrl, OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
-from tenure.stores import refuse_options
-from tenure.stores._redis_line import LineBroken
+from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
+from tenure.stores._redis_address import Address, Node, Setup
+from tenure.stores._redis_line import LineBroken, Reply, reply
 
-ACL_PAGE = "deploy/redis-acl.txt lists what a user needs"
-OPTIONS = ("history", "db", "timeout", "replicas", "testing", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-_SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
-_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_UNTRUSTED = ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER", "HANDSHAKE_FAILURE", "PROTOCOL_VERSION")
+ACL_PAGE = "deploy/redis-users.acl lists what a user needs"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where a server is and how it is spoken to; `shown` carries no password, `full` does."""
+async def connect(where: Address, node: Node | None = None, /, **kwargs: Any) -> AbstractConnection:
+    """Return a new connection, authenticated; LineBroken (nothing sent) with the reason.
 
-    shown: str
-    full: str = field(repr=False)
-    timeout: float = 5.0
-    replicas: int | None = None
-    history: bool = True
-    testing: bool = False
-    db: int | None = None
-    tls: tuple[tuple[str, str], ...] = ()
-
-
-def address(url: str, options: dict[str, str], /) -> Address:
-    """Return the address of a URL; InvalidUrl says what to change and never repeats a password."""
-    parts = urlsplit(url)
-    refuse_options(options, parts.scheme, OPTIONS)
-    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
-    try:
-        host = parts.hostname or "localhost"
-        port = f":{parts.port}" if parts.port else ""
-        db = int(options["db"]) if "db" in options else None
-        timeout = float(options.get("timeout", "5"))
-        replicas = int(options["replicas"]) if "replicas" in options else None
-        if scheme != "unix" and parts.path.strip("/"):
-            int(parts.path.strip("/"))
-    except ValueError:
-        message = f"{parts.scheme}://host:port/db?db=&timeout=&replicas= take numbers there; correct the URL"
-        raise InvalidUrl(message) from None
-    if timeout <= 0 or (replicas is not None and replicas < 1):
-        message = "timeout must be above 0 seconds and replicas at least 1; correct the URL"
-        raise InvalidUrl(message)
-    for name in ("history", "testing"):
-        if options.get(name, "on") not in ("on", "off"):
-            message = f"{name} is 'on' or 'off'; correct the URL"
-            raise InvalidUrl(message)
-    if scheme == "unix" and not parts.path:
-        message = "a unix:// URL names the path of the server's socket: unix:///run/redis.sock"
-        raise InvalidUrl(message)
-    bare = f"{f'[{host}]' if ':' in host else host}{port}" if scheme != "unix" else ""
-    return Address(
-        shown=f"{parts.scheme}://{bare}{parts.path}",
-        full=f"{scheme}://{parts.netloc}{parts.path}",
-        timeout=timeout,
-        replicas=replicas,
-        history=options.get("history", "on") == "on",
-        testing=options.get("testing", "off") == "on",
-        db=db,
-        tls=tuple((name, options[name]) for name in _TLS if name in options),
-    )
-
-
-async def connect(where: Address, /, *, timeout: float | None = None) -> AbstractConnection:
-    """Return a new connection, authenticated; LineBroken (nothing sent) with the reason."""
-    kwargs: dict[str, Any] = dict(where.tls)
-    if where.db is not None:
-        kwargs["db"] = where.db
+    `kwargs` are redis-py's, above what the address says.
+    """
+    for name, path in where.tls:
+        if not os.access(path, os.R_OK):
+            message = f"the file of {name} cannot be read ({path[:200]}); correct the path in the URL, or its rights"
+            raise StoreUnsafe(message)
+    settings: dict[str, Any] = {**dict(where.tls), **({} if where.db is None else {"db": where.db})}
+    if where.scheme != "unix":
+        settings["socket_keepalive"] = True
     # The driver may never send anything twice: by default it runs a script again whose reply was lost.
-    pool = ConnectionPool.from_url(
-        where.full,
-        decode_responses=False,
-        protocol=2,
-        retry=Retry(NoBackoff(), 0),
-        socket_timeout=timeout or where.timeout,
-        socket_connect_timeout=where.timeout,
-        **({} if where.full.startswith("unix") else {"socket_keepalive": True}),
-        **kwargs,
-    )
-    connection = cast("AbstractConnection", pool.make_connection())  # type: ignore[no-untyped-call]
+    settings |= {"decode_responses": False, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
+    settings |= {"socket_timeout": where.timeout, "socket_connect_timeout": where.timeout, **kwargs}
+    try:
+        pool = ConnectionPool.from_url(where.full if node is None else where.at(node), **settings)
+        connection = cast("AbstractConnection", pool.make_connection())  # type: ignore[no-untyped-call]
+    except (RedisError, OSError, ValueError) as error:
+        raise LineBroken(error, sent=False) from None
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
     except (RedisError, OSError) as error:
-        await _drop(connection)
+        await drop(connection)
         raise LineBroken(error, sent=False) from None
     except BaseException:
-        await _drop(connection)
+        await drop(connection)
         raise
     return connection
 
 
-async def _drop(connection: AbstractConnection) -> None:
+async def told(connection: AbstractConnection, /, *commands: bytes) -> list[Reply]:
+    """Return the replies of a connection that nobody else uses yet; LineBroken (nothing of a caller's was sent)."""
+    try:
+        await connection.send_packed_command(commands)
+        return [await reply(connection) for _ in commands]
+    except (RedisError, OSError) as error:
+        raise LineBroken(error, sent=False) from None
+
+
+async def drop(connection: AbstractConnection, /) -> None:
+    """Close a connection without a word."""
     try:
         await connection.disconnect(nowait=True)
     except (RedisError, OSError):
@@ -129,33 +89,63 @@ def translated(
         if change and error.sent:
             message = f"the connection to {at} broke before the answer came ({error}); send the same request again"
             return OutcomeUnknown(message, run_id=run_id)
+        if untrusted(error.cause):
+            message = f"{at} and this side do not trust each other ({error}); correct ssl_ca_certs, or the certificates"
+            return StoreUnsafe(message, run_id=run_id)
         message = f"{at} cannot be reached ({error}); try again, and look whether the server runs"
         return StoreUnavailable(message, run_id=run_id)
-    said = _first_line(error)
+    kind, message = _refusal(error, _first_line(error), where)
+    return kind(message, run_id=run_id)
+
+
+def _refusal(error: BaseException, said: str, where: Address) -> tuple[type[StoreUnsafe | StoreUnavailable], str]:
+    at = where.shown
     match error:
         case AuthenticationError():
-            message = f"{at} refused the name or password; correct them in the URL"
-            return StoreUnsafe(message, run_id=run_id)
+            return StoreUnsafe, f"{at} refused the name or password; correct them in the URL"
         case _ if isinstance(error, NoPermissionError) or "ACL failure" in said or "executing the script" in said:
-            message = f"the user at {at} lacks a permission ({said}); grant it: {ACL_PAGE}"
-            return StoreUnsafe(message, run_id=run_id)
+            return StoreUnsafe, f"the user at {at} lacks a permission ({said}); grant it: {ACL_PAGE}"
+        case ReadOnlyError() if where.setup is not Setup.ONE:
+            return StoreUnavailable, f"{at} has a new primary, and the former one took no write; try again"
         case ReadOnlyError():
-            message = f"{at} is a replica and takes no writes; point the URL at the primary"
-            return StoreUnsafe(message, run_id=run_id)
+            return StoreUnsafe, f"{at} is a replica and takes no writes; point the URL at the primary"
         case OutOfMemoryError():
-            message = f"{at} has reached its maxmemory and refused the write whole; raise maxmemory or delete runs"
-            return StoreUnavailable(message, run_id=run_id)
-        case AskError():
-            message = f"{at} is a cluster node that does not serve this namespace ({said}); name that node in the URL"
-            return StoreUnsafe(message, run_id=run_id)
-        case _ if (
-            said.startswith(("WRONGTYPE", "user_script", "ERR user_script", "ERR Error running")) or "WRONGTYPE" in said
-        ):
-            message = f"a key of the store at {at} is not what tenure wrote ({said}); nothing of the run was changed"
-            return StoreUnsafe(message, run_id=run_id)
+            refused = "has reached its maxmemory and refused the write whole"
+            return StoreUnavailable, f"{at} {refused}; raise maxmemory or delete runs"
+        case AskError() | ClusterDownError() | TryAgainError():
+            return _of_cluster(error, said, where)
+        case _ if said.startswith("NOREPLICAS"):
+            refused = "has fewer replicas than min-replicas-to-write and took no write"
+            return StoreUnavailable, f"{at} {refused}; bring them back, then try again"
+        case _ if said.startswith("MISCONF"):
+            refused = f"cannot write to its disk and took no write ({said})"
+            return StoreUnavailable, f"{at} {refused}; make room on it, then try again"
+        case _ if "WRONGTYPE" in said or said.startswith(("user_script", "ERR user_script", "ERR Error running")):
+            refused = f"is not what tenure wrote ({said}); nothing of the run was changed"
+            return StoreUnsafe, f"a key of the store at {at} {refused}"
         case _:
-            message = f"{at} cannot serve this now ({said}); try again"
-            return StoreUnavailable(message, run_id=run_id)
+            return StoreUnavailable, f"{at} cannot serve this now ({said}); try again"
+
+
+def _of_cluster(error: BaseException, said: str, where: Address) -> tuple[type[StoreUnsafe | StoreUnavailable], str]:
+    at = where.shown
+    if isinstance(error, ClusterDownError):
+        message = f"{at}: the Cluster does not serve this slot now ({said}); bring its node back, then try again"
+    elif where.setup is Setup.CLUSTER:
+        message = f"{at} moves this slot to another node and wrote nothing; try again when that is done"
+    else:
+        message = f"{at} is a node of a Cluster and does not serve this namespace ({said}); use redis+cluster://"
+        return StoreUnsafe, message
+    return StoreUnavailable, message
+
+
+def untrusted(cause: BaseException | str, /) -> bool:
+    """Return whether a connection failed because one side does not trust the other, and will not by itself."""
+    while isinstance(cause, BaseException):
+        if isinstance(cause, ssl.SSLError) and any(word in (cause.reason or "") for word in _UNTRUSTED):
+            return True
+        cause = cause.__cause__ or cause.__context__ or ""
+    return False
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,7 +1,8 @@
-"""The names of everything that tenure keeps in Redis; one namespace shares one hash tag, so a change is one slot's."""
+"""The names of everything that tenure keeps in Redis; a shard shares one hash tag, so a change is one slot's."""
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
 
 from tenure.core.run import Status
@@ -14,11 +15,16 @@ LARGE_BYTES = 64 * 1024
 STAGED_SECONDS = 300
 
 
-class Keys:
-    """`tenure:{<namespace>:<shard>}:<what>[:<run>]`; there is one shard, and the tag leaves room for more."""
+def shard_of(run_id: str, shards: int, /) -> int:
+    """Return the shard that a run lives in for good."""
+    return zlib.crc32(run_id.encode()) % shards
 
-    def __init__(self, namespace: str, /) -> None:
-        self._at = at = f"tenure:{{{namespace}:0}}:"
+
+class Keys:
+    """`tenure:{<namespace>:<shard>}:<what>[:<run>]`: the braces make the hash tag, and a run never leaves its shard."""
+
+    def __init__(self, namespace: str, shard: int = 0, /) -> None:
+        self._at = at = f"tenure:{{{namespace}:{shard}}}:"
         self.meta = f"{at}meta"
         self.history = f"{at}history"
         self.kinds = f"{at}kinds"

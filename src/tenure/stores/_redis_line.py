@@ -117,6 +117,11 @@ class Line:
         if self._connection is not None:
             self._break(LineBroken("the server is no longer the primary", sent=True))
 
+    @property
+    def idle(self) -> bool:
+        """Return whether nobody waits for an answer."""
+        return not self._sent and not self._queue and self._opening is None
+
     def _usable(self) -> bool:
         connection = self._connection
         if connection is None:
@@ -173,7 +178,7 @@ class Line:
                     self._more.clear()
                     await self._more.wait()
                 asked = self._sent[0]
-                asked.replies.append(await _reply(connection))
+                asked.replies.append(await reply(connection))
                 if len(asked.replies) == len(asked.packed):
                     self._sent.popleft()
                     if not self._sent:
@@ -217,7 +222,8 @@ def _resolve(asked: _Asked, replies: list[Reply]) -> None:
         asked.future.set_result(replies)
 
 
-async def _reply(connection: AbstractConnection) -> Reply:
+async def reply(connection: AbstractConnection, /) -> Reply:
+    """Return the next reply; a refusal of the server is returned, not raised."""
     try:
         return await connection.read_response(disable_decoding=True, disconnect_on_error=False)
     except (ResponseError, BusyLoadingError) as error:

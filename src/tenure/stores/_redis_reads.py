@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from tenure.codec import unpack_item, unpack_row, unpack_run
 from tenure.core.run import Item, Row, Run, Status
 from tenure.errors import CorruptRecord, StoreTooNew
-from tenure.store import Beat, Hint, Page, Refused, Where
-from tenure.stores._index import after_cursor, cursor_of, matches
+from tenure.store import Beat, Hint, Refused, Where
+from tenure.stores._index import after_cursor, matches
 from tenure.stores._redis_answer import text_fields
 from tenure.stores._redis_keys import STATUSES, Keys
 from tenure.stores._redis_line import Reply, pack
@@ -21,7 +21,7 @@ Ask = Callable[..., Awaitable[list[Reply]]]
 
 PAGE = 200
 
-_Place: TypeAlias = tuple[int, str]
+Place: TypeAlias = tuple[int, str]
 """Where a run stands in a listing: when it was created, and its id."""
 
 
@@ -126,10 +126,15 @@ async def entries(ask: Ask, keys: Keys, kind: str, /, *, cursor: str, limit: int
     return [(member.partition(" ")[0], f"{member} {kind}") for member in members], "" if after == "0" else after
 
 
-async def find(ask: Ask, keys: Keys, where: Where, /, *, cursor: str | None, limit: int) -> Page:
-    """Return a page of runs, newest first: the status indexes are merged, the records decide."""
+async def find(
+    ask: Ask, keys: Keys, where: Where, /, *, cursor: str | None, limit: int
+) -> tuple[list[Run], list[Place], bool]:
+    """Return runs, newest first, those that cannot be read, and whether there are more below the last run.
+
+    The status indexes are merged, the records decide.
+    """
     runs: list[Run] = []
-    corrupt: list[_Place] = []
+    corrupt: list[Place] = []
     seen: set[str] = set()
     place = after_cursor(cursor) if cursor is not None else None
     statuses = where.status or STATUSES
@@ -149,19 +154,12 @@ async def find(ask: Ask, keys: Keys, where: Where, /, *, cursor: str | None, lim
                 runs.append(run)
         if place is None:
             break
-    if len(runs) <= limit:
-        return Page(runs=tuple(runs), corrupt=tuple(name for _, name in corrupt))
-    last = (runs[limit - 1].created_ms, runs[limit - 1].id)
-    return Page(
-        runs=tuple(runs[:limit]),
-        cursor=cursor_of(*last),
-        corrupt=tuple(at[1] for at in corrupt if at > last),
-    )
+    return runs[:limit], corrupt, len(runs) > limit
 
 
 async def _next(
-    ask: Ask, keys: Keys, where: Where, statuses: Sequence[Status], place: _Place | None
-) -> tuple[list[_Place], _Place | None]:
+    ask: Ask, keys: Keys, where: Where, statuses: Sequence[Status], place: Place | None
+) -> tuple[list[Place], Place | None]:
     """Return the next names below a place, newest first, and the place to go on from; None at the end."""
     newest: int | str = place[0] if place is not None else "+inf"
     if where.created_until_ms is not None and (place is None or place[0] >= where.created_until_ms):
@@ -171,8 +169,8 @@ async def _next(
         limits = ("BYSCORE", "REV", "LIMIT", offset, PAGE, "WITHSCORES")
         return pack("ZRANGE", keys.status(status), newest, where.created_from_ms, *limits)
 
-    merged: list[_Place] = []
-    floor: _Place | None = None
+    merged: list[Place] = []
+    floor: Place | None = None
     for status, flat in zip(statuses, await ask(*(command(status, 0) for status in statuses)), strict=True):
         found, offset = _places(flat), 0
         part = [at for at in found if place is None or at < place]
@@ -188,7 +186,7 @@ async def _next(
     return (merged, None) if floor is None else ([at for at in merged if at >= floor], floor)
 
 
-def _places(flat: Sequence[bytes]) -> list[_Place]:
+def _places(flat: Sequence[bytes]) -> list[Place]:
     names = zip(flat[::2], flat[1::2], strict=True)
     return [(int(float(score)), name.decode(errors="replace")) for name, score in names]
 

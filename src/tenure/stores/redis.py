@@ -18,12 +18,13 @@ from typing import Self
 
 from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Facts, Item, Row, Run
-from tenure.errors import NotAllowed, TenureError
+from tenure.errors import NotAllowed, StoreUnavailable, TenureError
 from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
 from tenure.stores import _redis_reads as reads
+from tenure.stores import _redis_spread as spread
 from tenure.stores._index import REFUSED_LENGTH
+from tenure.stores._redis_address import address
 from tenure.stores._redis_answer import text_fields
-from tenure.stores._redis_connect import address
 from tenure.stores._redis_keys import Keys
 from tenure.stores._redis_line import Reply, pack
 from tenure.stores._redis_session import Session, Wish
@@ -51,7 +52,7 @@ def open_url(
 
 
 class RedisStore:
-    """One namespace on one server, for one event loop of one process."""
+    """One namespace, for one event loop of one process."""
 
     def __init__(self, wish: Wish) -> None:
         self.url = wish.where.shown
@@ -119,7 +120,7 @@ class RedisStore:
 
     async def raise_ttl(self, ttl_ms: int, /) -> None:
         """Make `max_ttl_ms` at least this."""
-        await self._opened().facts(ttl_ms)
+        await self._opened().raise_ttl(ttl_ms)
 
     async def facts(self) -> Facts:
         """Return what the store knows now; who looks first after a history change writes it down."""
@@ -127,8 +128,9 @@ class RedisStore:
 
     async def new_history(self) -> None:
         """Begin another history, one in which acknowledged grants may be missing."""
+        salt = secrets.token_hex(8)
         await self.facts()  # another salt under an id that was written down is what a restored store is known by
-        await self._read(pack("HSET", self._keys.meta, "salt", secrets.token_hex(8)))
+        await self._opened().every(lambda shard: shard.asked(pack("HSET", shard.keys.meta, "salt", salt)))
         await self.facts()
 
     async def _read(self, *packed: bytes) -> list[Reply]:
@@ -144,54 +146,62 @@ class RedisStore:
         return self._told[0] + round((time.monotonic() - self._told[1]) * 1000)
 
     async def load(self, run_id: str, /) -> Run | None:
-        """Return the record."""
-        run = await reads.load(self._read, self._keys, run_id)
+        """Return the record; StoreUnavailable where a replica, which may lag, has none."""
+        session = self._opened()
+        shard = session.of(run_id)
+        run = await reads.load(shard.asked, shard.keys, run_id)
         if run is not None:
-            self._opened().kinds[run_id] = run.kind
+            session.kinds[run_id] = run.kind
+        elif await shard.is_replica():
+            message = f"{self.url} is a replica, which may lag, and has no run {run_id} (yet); try again on the primary"
+            raise StoreUnavailable(message, run_id=run_id)
         return run
 
     async def raw(self, run_id: str, /) -> dict[str, str]:
         """Return the record's stored fields unread."""
-        (flat,) = await self._read(pack("HGETALL", self._keys.run(run_id)))
+        shard = self._opened().of(run_id)
+        (flat,) = await shard.asked(pack("HGETALL", shard.keys.run(run_id)))
         return text_fields(flat)
 
     async def tail(self, run_id: str, /, *, after: int = 0, limit: int = 100) -> list[Row]:
         """Return rows in order."""
-        return await reads.tail(self._read, self._keys, run_id, after=after, limit=limit)
+        shard = self._opened().of(run_id)
+        return await reads.tail(shard.asked, shard.keys, run_id, after=after, limit=limit)
 
     async def inbox(self, run_id: str, /, *, after: int = 0) -> list[Item]:
         """Return items in order."""
-        return await reads.inbox(self._read, self._keys, run_id, after=after)
+        shard = self._opened().of(run_id)
+        return await reads.inbox(shard.asked, shard.keys, run_id, after=after)
 
     async def blob(self, run_id: str, digest: str, /) -> bytes | None:
         """Return a blob."""
-        return await reads.blob(self._read, self._keys, run_id, digest)
+        shard = self._opened().of(run_id)
+        return await reads.blob(shard.asked, shard.keys, run_id, digest)
 
     async def due(self, kinds: Sequence[str], /, *, limit: int = 100) -> list[Hint]:
-        """Return what the index says is due."""
-        clock = self._wish.clock
-        own_ms = clock.now_ms() if clock is not None else None
-        hints, now_ms = await reads.due(self._read, self._keys, kinds, own_ms, limit=limit)
+        """Return what the indexes say is due."""
+        clock, session = self._wish.clock, self._opened()
+        hints, now_ms = await spread.due(session, kinds, clock.now_ms() if clock is not None else None, limit=limit)
         self._told = (now_ms, time.monotonic())
         for hint in hints:
-            self._opened().kinds[hint.run] = hint.kind
+            session.kinds[hint.run] = hint.kind
         return hints
 
     async def next_due_ms(self, kinds: Sequence[str], /) -> int | None:
-        """Return the earliest entry of the index."""
-        return await reads.next_due_ms(self._read, self._keys, kinds)
+        """Return the earliest entry of the indexes."""
+        return await spread.next_due_ms(self._opened(), kinds)
 
     async def kinds(self) -> list[str]:
-        """Return the kinds in the index."""
-        return await reads.kinds_in_use(self._read, self._keys)
+        """Return the kinds in the indexes."""
+        return await spread.kinds_in_use(self._opened())
 
     async def entries(self, kind: str, /, *, cursor: str = "", limit: int = 1000) -> tuple[list[tuple[str, str]], str]:
         """Return a page of the index; `limit` is about how many."""
-        return await reads.entries(self._read, self._keys, kind, cursor=cursor, limit=limit)
+        return await spread.entries(self._opened(), kind, cursor=cursor, limit=limit)
 
     async def find(self, where: Where = ALL, /, *, cursor: str | None = None, limit: int = 100) -> Page:
         """Return runs, newest first."""
-        return await reads.find(self._read, self._keys, where, cursor=cursor, limit=limit)
+        return await spread.find(self._opened(), where, cursor=cursor, limit=limit)
 
     async def diagnose(self) -> list[Finding]:
         """Return version, level and settings as findings."""

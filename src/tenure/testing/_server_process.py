@@ -32,6 +32,9 @@ class RedisServer:
     it keeps nothing on disk. Leaving the `with` block stops it and removes the folder, unless the folder was given.
     """
 
+    arguments: tuple[str, ...] = ()
+    """What follows the configuration file on the command line."""
+
     def __init__(
         self,
         program: Path,
@@ -45,6 +48,7 @@ class RedisServer:
         self.folder = folder or Path(self._own_folder or ".")
         self.socket_path = self.folder / "s" if unix else None
         self.port = 0
+        self.bus_port = 0
         self._options = {"save": '""', "appendonly": "no", "repl-diskless-sync-delay": 0, **(options or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +70,7 @@ class RedisServer:
         tries = 1 if self.port or self.socket_path else 5
         for left in reversed(range(tries)):
             if not self.port and not self.socket_path:
-                self.port = _free_port()
+                self.port = free_port()
             self._spawn()
             try:
                 self._await_pong()
@@ -152,7 +156,9 @@ class RedisServer:
         if not path.exists() or f"\nport {place['port']}\n" not in path.read_text():
             path.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
         self._process = (
-            _spawner(os.getpid()).submit(_popen, [str(self._program), str(path)], self.folder / "server.log").result()
+            _spawner(os.getpid())
+            .submit(_popen, [str(self._program), str(path), *self.arguments], self.folder / "server.log")
+            .result()
         )
 
     def _await_pong(self) -> None:
@@ -176,7 +182,8 @@ class RedisServer:
             return line.recv(256)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a loopback port that nobody listens on."""
     # Below the range that outgoing connections are given, so that nobody takes the port while its server is down.
     for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
         with socket.socket() as probe:
