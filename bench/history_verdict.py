@@ -11,6 +11,7 @@ from typing import Any
 
 from tenure.core import canonical, journal
 from tenure.core.run import Row, Run, Status
+from tenure.core.verify import verify_run
 
 CALLS = {
     "steps": tuple(f"step:u{n}" for n in range(1, 6)),
@@ -49,8 +50,8 @@ def judge(run: Run | None, rows: Sequence[Row], result: Any, lines: Sequence[Map
         found.lost = 1
         found.wrong.append(f"it is {run.status.value if run is not None else 'gone'}, not completed")
         return found
-    if not (verified := journal.verify_run(run, rows)).ok:
-        found.wrong.append(f"its journal does not verify: {verified.findings}")
+    if not (verified := verify_run(run, rows)).ok:
+        found.wrong.append(f"its journal does not verify: {verified.failures}")
     _judge_results(found, run, rows, result, lines)
     _judge_grants(found, run, rows, lines)
     found.counts["takeovers"] += run.attempt - 1

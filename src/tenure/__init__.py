@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tenure.core.run import Request as Request
     from tenure.core.run import Run as Run
     from tenure.core.run import Status as Status
+    from tenure.core.verify import Verification as Verification
+    from tenure.core.verify import verify_run as verify_run
     from tenure.errors import CancelRequested as CancelRequested
     from tenure.errors import Code as Code
     from tenure.errors import CorruptRecord as CorruptRecord
@@ -178,11 +180,13 @@ _HOME: dict[str, str] = {
     "UnknownKind": "tenure.errors",
     "Usage": "tenure.core.messages",
     "UserMessage": "tenure.core.messages",
+    "Verification": "tenure.core.verify",
     "Where": "tenure.store",
     "Worker": "tenure.worker",
     "open_store": "tenure.stores",
     "resolve": "tenure.agent.doubt",
     "tool": "tenure.agent.tool",
+    "verify_run": "tenure.core.verify",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table is the one list; tests/test_house.py checks it

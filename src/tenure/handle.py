@@ -9,10 +9,12 @@ import anyio
 
 from tenure.core import canonical, journal
 from tenure.core.run import Run, Status
+from tenure.core.verify import Verification
 from tenure.errors import CorruptRecord, NotAllowed, RunCancelled, RunFailed, StoreUnavailable
 from tenure.refusals import by_status, not_found
 from tenure.retrying import UNANSWERED
 from tenure.store import Store
+from tenure.verifying import verified
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -105,6 +107,10 @@ class Handle(Generic[Out]):
         value = canonical.decode(data)
         result: Out = self._kind.decode_result(value) if self._kind is not None else value
         return result
+
+    async def verify(self) -> Verification:
+        """Check the whole journal, and what the record, the result and the origin say of it; reads only."""
+        return await verified(self._store, self.id)
 
     async def events(self, *, after: str | int = 0, follow: bool = False) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Yield (address, event) in order; `follow` goes on until the run has ended."""

@@ -19,8 +19,8 @@ from tenure import (
 from tenure.agent.agent import Agent
 from tenure.agent.checkpointed import CheckpointedAgent
 from tenure.agent.tool import ToolContext, tool
-from tenure.core import journal
 from tenure.core.messages import assistant
+from tenure.core.verify import verify_run
 from tenure.testing.models import FunctionModel, ScriptedModel
 
 
@@ -49,7 +49,7 @@ async def test_o09_o11_m_ck47_a_step_is_one_checkpoint_and_a_run_is_its_journal(
     assert types[-1] == "run/end"
     assert {c.key for c in seen} == {"w1:c1", "w1:c2", "w1:c3"}, "M-CK47"
     assert {c.token for c in seen} == {run.token}
-    assert journal.verify_run(run, await ledger.store.tail("w1")).ok
+    assert verify_run(run, await ledger.store.tail("w1")).ok
 
 
 async def test_o10_m_ck42_the_calls_are_saved_before_any_of_them_is_made(ledger: Ledger) -> None:

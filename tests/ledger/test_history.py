@@ -5,7 +5,7 @@ import pytest
 
 from conftest import StartRedis
 from tenure import HistoryLost, Ledger, open_store
-from tenure.core.journal import verify_run
+from tenure.core.verify import verify_run
 from tenure.testing.servers import VALKEY9
 
 

@@ -24,8 +24,8 @@ from tenure import (
     open_store,
 )
 from tenure.core import build
-from tenure.core.journal import verify_run
 from tenure.core.run import Ask
+from tenure.core.verify import verify_run
 from tenure.stores.memory import MemoryStore
 
 

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from tenure import LeaseChange, LeaseLost, Ledger, Status, StoreUnavailable, open_store
-from tenure.core.journal import verify_run
 from tenure.core.run import Change, Claim, Commit, Create, End, How, Renew
+from tenure.core.verify import verify_run
 from tenure.testing.faults import Fault, FaultStore, Order
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

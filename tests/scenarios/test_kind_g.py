@@ -13,6 +13,7 @@ from scenarios.lossy import Line, line_to
 from tenure import Ledger, Status, open_store
 from tenure.core import canonical, journal
 from tenure.core.run import Row
+from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.testing.faults import Fault, FaultStore, Order
 
@@ -46,7 +47,7 @@ async def test_b070_a_request_whose_reply_was_lost_takes_effect_once(redis_url: 
         # Every request that landed was asked again, and left its mark where it stands.
         assert found.touch == 4
         rows = await store.tail("r1")
-        assert journal.verify_run(found, rows).ok
+        assert verify_run(found, rows).ok
         ends = [event for row in rows for event in journal.events_of(row) if event["type"] == "run/end"]
         assert len(ends) == 1
 
@@ -98,7 +99,7 @@ async def test_b073_whatever_the_cut_record_and_journal_agree(store_url: str, na
         page = await store.find(cursor=cursor)
         for run in page.runs:
             rows = await store.tail(run.id)
-            assert journal.verify_run(run, rows).ok, run.id
+            assert verify_run(run, rows).ok, run.id
             await _agrees(store, run.id, rows)
             acknowledged = told.get(run.id, (0, 0, ""))
             assert (run.last_seq, run.version) >= acknowledged[:2], "what was acknowledged is there"

@@ -3,8 +3,8 @@
 import anyio
 
 from tenure import Ledger
-from tenure.core.journal import verify_run
 from tenure.core.run import Commit
+from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.testing.faults import Fault, FaultStore, Order
 

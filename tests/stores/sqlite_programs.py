@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from stores.changes import claim, step
 from tenure.core import build
 from tenure.core.canonical import digest
-from tenure.core.journal import verify_run
 from tenure.core.run import Ask, Commit, End, How, Outcome, Run, Status, Verdict
+from tenure.core.verify import verify_run
 from tenure.errors import NotAllowed
 from tenure.store import Store
 from tenure.stores import open_store

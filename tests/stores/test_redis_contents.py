@@ -28,6 +28,7 @@ from tenure.core.run import (
     Verdict,
     Why,
 )
+from tenure.core.verify import verify_run
 from tenure.errors import CorruptRecord, StoreTooNew, TenureError
 from tenure.store import Where
 from tenure.stores._redis_connect import connect
@@ -83,7 +84,7 @@ async def test_large_payloads_keep_no_expiry_and_nothing_of_a_live_run_has_one(r
             assert await store.blob("r1", digest) == data
         found = await store.load("r1")
         assert found is not None
-        assert journal.verify_run(found, await store.tail("r1")).ok
+        assert verify_run(found, await store.tail("r1")).ok
         with redis.Redis.from_url(redis_url) as client:
             names = [name for name in client.scan_iter(match=f"tenure:{{{namespace}:0}}:*") if b":stage:" not in name]
             assert len(names) > 10

@@ -10,8 +10,9 @@ import pytest
 
 from conftest import StartRedis
 from stores.redis_kit import Proxy, begun, claim, grant_of, key_contents, opened, step
-from tenure.core import build, journal
+from tenure.core import build
 from tenure.core.run import Answer, Ask, Commit, Delete, End, Grant, How, Renew, Run, Status, Verdict, Why
+from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
@@ -171,7 +172,7 @@ async def test_b077_after_a_hundred_cancelled_changes_the_next_one_lands_and_non
             run = found
         rows = await store.tail("r1", limit=1000)
         assert (run.step, len(rows)) == (100, 101)
-        assert journal.verify_run(run, rows).ok
+        assert verify_run(run, rows).ok
         with_clients = await store._opened().asked(pack("CLIENT", "LIST"))
         assert with_clients[0].count(b"\n") <= 20
 
@@ -237,7 +238,7 @@ async def test_i08_a_server_killed_while_it_writes_shows_all_of_a_commit_or_none
             found = await store.load("r1")
             assert found is not None
             rows = await store.tail("r1", limit=100_000)
-            assert journal.verify_run(found, rows).ok
+            assert verify_run(found, rows).ok
             assert found.last_seq >= told.last_seq + len(sent) - 1, "with the log always written nothing told is lost"
             assert found.tags == ({"n": str(found.last_seq - 1)} if sent else told.tags)
             answer = await store.commit(step(grant, found))

@@ -15,8 +15,8 @@ import pytest
 from stores.changes import claim, grant_of, step
 from stores.test_sqlite_file import at, new_run
 from tenure.core import build
-from tenure.core.journal import verify_run
 from tenure.core.run import Renew, Run, Verdict
+from tenure.core.verify import verify_run
 from tenure.errors import NotAllowed, StoreUnavailable
 from tenure.stores._bell import REMEMBERED, Bell
 from tenure.stores._sqlite_write import Transaction

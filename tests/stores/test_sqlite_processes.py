@@ -17,8 +17,8 @@ from stores.changes import claim
 from stores.test_sqlite_file import at
 from tenure.core import build
 from tenure.core.canonical import digest
-from tenure.core.journal import verify_run
 from tenure.core.run import Run
+from tenure.core.verify import verify_run
 from tenure.store import Store
 
 PROGRAMS = Path(__file__).with_name("sqlite_programs.py")

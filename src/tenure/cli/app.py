@@ -17,7 +17,7 @@ import typer
 from tenure.cli.exits import Exit, report
 from tenure.cli.place import DEFAULT_TTL_S, Place, logging_to_stderr
 
-GROUPS = ("demo", "worker", "submit", "look", "timeline", "ends", "resolve", "doctor")
+GROUPS = ("demo", "worker", "submit", "look", "timeline", "ends", "resolve", "verify", "journal", "doctor")
 """Modules of this package with commands, in the order in which help lists them."""
 
 

@@ -43,6 +43,12 @@ def restatement(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     return canonical.encode(found, limit=canonical.MAX_EVENT_BYTES, depth=canonical.RESTATED_DEPTH)
 
 
+def start_digest(found: Event, /) -> str:
+    """Return the digest of what a run begins with, as its record keeps it: the input, and where it was forked from."""
+    value, fork = found.get("input"), found.get("fork")
+    return canonical.digest(canonical.encode(value if fork is None else [value, fork], depth=canonical.RESTATED_DEPTH))
+
+
 def consumed(item: str, name: str, ask: str, value: Any, /) -> bytes:
     """Return the event by which a holder takes an item of its inbox into the journal."""
     return event(CONSUMED, item=item, name=name, ask=ask, value=value)
@@ -148,15 +154,22 @@ def fold(rows: Iterable[Row], state: State | None = None, /) -> State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that the chain cannot explain: a stable code and the commit at which it shows."""
+    """One thing that a journal cannot explain: a stable code, and the commit (and event) at which it shows."""
 
     code: str
     seq: int
+    index: int | None = None
+    detail: str = ""
+
+    @property
+    def at(self) -> str:
+        """Return the address: `seq.index`, or the number of the commit."""
+        return str(self.seq) if self.index is None else f"{self.seq}.{self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """The outcome of verifying one journal; ok means no findings."""
+class Chained:
+    """What the chain of one journal says; ok means no findings."""
 
     run: str
     commits: int
@@ -205,19 +218,11 @@ class Verifier:
             self._find("BASE", found.seq)
         return events
 
-    def end(self, run: Run, /) -> Verification:
-        """Return what was found, now that the record tells where the journal ends."""
-        if (self._seq, self._prev) != (run.last_seq, run.head):
+    def end(self, run: Run | None, /) -> Chained:
+        """Return what was found, now that the record (if there is one) tells where the journal ends."""
+        if run is not None and (self._seq, self._prev) != (run.last_seq, run.head):
             self._find("HEAD", run.last_seq)
-        return Verification(run=run.id, commits=self._commits, events=self._events, findings=tuple(self._findings))
+        return Chained(run=self._run_id, commits=self._commits, events=self._events, findings=tuple(self._findings))
 
     def _find(self, code: str, seq: int) -> None:
         self._findings.append(Finding(code=code, seq=seq))
-
-
-def verify_run(run: Run, rows: Iterable[Row], /) -> Verification:
-    """Check a whole journal against its record."""
-    verifier = Verifier(run.id)
-    for found in rows:
-        verifier.add(found)
-    return verifier.end(run)

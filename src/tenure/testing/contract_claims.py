@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from tenure.core import build, journal
+from tenure.core import build
 from tenure.core.run import Answer, Change, Due, GrantLine, How, Status, Verdict, Why
+from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.testing.contract_case import StoreCase, again, claim, end, grant_of, nonce, suspend, write
 
@@ -39,7 +40,7 @@ class ClaimContract(StoreCase):
         assert (run.last_seq, run.base_seq, run.head) == (1, 1, change.row.digest if change.row else "")
         assert (run.code_version, run.priority, run.tags, run.parent) == ("v1", -3, {"t": "é"}, "p")
         assert run.input_digest == change.input_digest
-        assert journal.verify_run(run, await store.tail("r1")).ok
+        assert verify_run(run, await store.tail("r1")).ok
         assert await store.blob("r1", "d" * 64) == b"\x00input"
         assert [hint.run for hint in await store.due(["k"])] == ["r1"]
 

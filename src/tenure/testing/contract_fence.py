@@ -10,6 +10,7 @@ import pytest
 
 from tenure.core import canonical, journal
 from tenure.core.run import Answer, Change, Grant, How, Outcome, Renew, Request, Run, Status, Verdict, Why
+from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.testing.contract_case import StoreCase, claim, end, grant_of, nonce, signal, suspend, write
 
@@ -157,7 +158,7 @@ class FenceContract(StoreCase):
             _, run = await self.claim(store)
         rows = await store.tail("r1")
         assert [row.seq for row in rows] == list(range(1, 14))
-        assert journal.verify_run(run, rows).findings == ()
+        assert verify_run(run, rows).failures == ()
         assert journal.fold(rows).last == [2, 3]
 
     async def test_i06_eight_writers_of_one_grant_land_one_commit(self, store: Store, other_store: Store) -> None:

@@ -24,6 +24,7 @@ from tenure.agent.tool import ToolContext, tool
 from tenure.core import journal
 from tenure.core.messages import AssistantMessage, ToolCall, ToolMessage, assistant
 from tenure.core.run import Answer, Change, Claim, Commit, Create, Row, Run, Status, Verdict
+from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, TenureError
 from tenure.ledger import Ledger
 from tenure.store import Store
@@ -276,8 +277,8 @@ def violations(run: Run, rows: Sequence[Row], result: Any, calls: Account, died:
     found: list[str] = []
     if run.status is not Status.COMPLETED or run.step != 3:
         found.append(f"it is {run.status.value} at step {run.step}, not completed at 3")
-    if not (verified := journal.verify_run(run, rows)).ok:
-        found.append(f"its journal does not verify: {verified.findings}")
+    if not (verified := verify_run(run, rows)).ok:
+        found.append(f"its journal does not verify: {verified.failures}")
     if result != EXPECTED:
         found.append(f"its output is {result!r}")
     if (tokens := [line.token for line in run.grants]) != sorted(set(tokens)):

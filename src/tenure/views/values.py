@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from tenure.core.journal import Finding as JournalFinding
 from tenure.core.run import GrantLine, Item, Row, Run, Status
+from tenure.core.verify import Verification
 from tenure.store import Beat, Finding, Refused
 
 _AS_THEY_ARE = (
@@ -77,6 +79,21 @@ def row_value(row: Row, /) -> dict[str, Any]:
         "bytes": len(row.body),
         "body": readable(row.body),
     }
+
+
+def verification_value(found: Verification, /) -> dict[str, Any]:
+    """Return the outcome of verifying one journal."""
+    return {
+        "run": found.run,
+        "ok": found.ok,
+        "failures": [_finding(one) for one in found.failures],
+        "inconclusive": [_finding(one) for one in found.inconclusive],
+        "stats": asdict(found.stats),
+    }
+
+
+def _finding(found: JournalFinding) -> dict[str, Any]:
+    return {"code": found.code, "at": found.at, "detail": found.detail}
 
 
 def beat_value(row: Beat, /) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from tenure.cli.demo.book import Line
 from tenure.core import journal
 from tenure.core.run import Row, Run, Status
+from tenure.core.verify import verify_run
 from tenure.store import Store
 
 
@@ -61,7 +62,7 @@ def claims(told: Sequence[Told], lines: Sequence[Line]) -> list[Claim]:
     refused = [line for line in lines if line.what == "refused"]
     landed = [line for line in lines if line.what == "landed"]
     ordered = sum(_ordered(t) for t in told)
-    verified = sum(journal.verify_run(t.run, t.rows).ok for t in told)
+    verified = sum(verify_run(t.run, t.rows).ok for t in told)
     note = f"({sent} sent, {sent - flying} answered and stored, {flying} in flight when a worker was hit)"
     return [
         Claim(text="completed runs", found=f"{completed} / {total}", ok=completed == total),

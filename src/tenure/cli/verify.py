@@ -1,0 +1,144 @@
+"""`verify`: does a journal say what its digests, its record and its own events say? Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenure.cli.exits import Exit, UsageError
+from tenure.cli.output import OutputOption, Shape, hint, write, write_values
+from tenure.cli.place import Place, command
+
+if TYPE_CHECKING:
+    from tenure.core.journal import Finding
+    from tenure.core.verify import Verification
+    from tenure.store import Store
+
+
+def register(app: typer.Typer, /) -> None:
+    """Add the command of this file."""
+    command(app)(verify)
+
+
+async def verify(
+    place: Place,
+    run: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", show_default=False, help="Ids of the runs.")
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Every run of the namespace.")] = False,
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="FILE", show_default=False, help="An export, without any store.")
+    ] = None,
+    output: OutputOption = Shape.TABLE,
+) -> int:
+    """Check the journal of RUN: its chain, its record, and that it explains all that its models were shown.
+
+    Exits 6 if something contradicts it.
+    """
+    if bool(run) + every + (file is not None) != 1:
+        message = "name runs, or --all, or --file FILE"
+        raise UsageError(message)
+    tally = _Tally(output)
+    if file is not None:
+        await tally.write(_one(_of_file(file)))
+    else:
+        async with place.store() as store:
+            await tally.write(_each(store, run or []))
+    return tally.end()
+
+
+def _of_file(file: str) -> Verification:
+    from tenure.journal_file import verify_file
+
+    try:
+        return verify_file(file)
+    except OSError as error:
+        message = f"{file} cannot be read ({error.strerror}); name an export"
+        raise UsageError(message) from None
+
+
+async def _one(found: Verification) -> AsyncIterator[Verification]:
+    yield found
+
+
+async def _each(store: Store, wanted: list[str]) -> AsyncIterator[Verification]:
+    from tenure.cli.look import Found
+    from tenure.core import ids
+    from tenure.store import ALL
+    from tenure.verifying import verified
+
+    for text in wanted:
+        yield await _verified(store, ids.run_id(text))
+    if wanted:
+        return
+    found = Found(store, ALL, 0)
+    async for record in found.each():
+        yield await verified(store, record.id)
+    for run_id in found.corrupt:
+        yield await _verified(store, run_id)
+
+
+async def _verified(store: Store, run_id: str) -> Verification:
+    """A record that cannot be read is a failure of that run, and hides no other."""
+    from tenure.core.journal import Finding
+    from tenure.core.verify import Verification
+    from tenure.errors import CorruptRecord
+    from tenure.verifying import verified
+
+    try:
+        return await verified(store, run_id)
+    except CorruptRecord as error:
+        return Verification(run=run_id, failures=(Finding(code="RECORD", seq=0, detail=error.message),))
+
+
+class _Tally:
+    """Writes verifications as they come, and knows how many failed."""
+
+    def __init__(self, output: Shape) -> None:
+        self._output = output
+        self._runs, self._failed = 0, 0
+
+    async def write(self, found: AsyncIterator[Verification]) -> None:
+        if self._output is not Shape.TABLE:
+            await write_values(self._values(found), self._output)
+            return
+        async for one in self._counted(found):
+            _show(one)
+
+    def end(self) -> int:
+        if not self._runs:
+            hint("no such run is in the store")
+        elif self._output is Shape.TABLE and self._runs > 1:
+            write(f"{self._runs} runs, {self._failed} not verified\n")
+        return Exit.NOT_VERIFIED if self._failed else Exit.OK
+
+    async def _counted(self, found: AsyncIterator[Verification]) -> AsyncIterator[Verification]:
+        async for one in found:
+            self._runs += 1
+            self._failed += not one.ok
+            yield one
+
+    async def _values(self, found: AsyncIterator[Verification]) -> AsyncIterator[dict[str, Any]]:
+        from tenure.views.values import verification_value
+
+        async for one in self._counted(found):
+            yield verification_value(one)
+
+
+def _show(found: Verification) -> None:
+    stats = found.stats
+    said = "verified" if found.ok else "NOT VERIFIED"
+    looked = f"{stats.commits} commits, {stats.events} events, {stats.requests} requests, {stats.blocks} blocks"
+    write(f"{found.run} {said} ({looked})\n")
+    for label, findings in (("failure", found.failures), ("inconclusive", found.inconclusive)):
+        for one in findings:
+            write(f"  {label} {_line(one)}\n")
+
+
+def _line(found: Finding) -> str:
+    from tenure.views.figures import clean
+
+    return clean(f"{found.code} at {found.at}" + (f": {found.detail}" if found.detail else ""))
