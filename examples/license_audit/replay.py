@@ -17,6 +17,7 @@ from tenure.core import journal
 from tenure.core.loop import TOOL
 from tenure.core.run import Row, Run, Status
 from tenure.core.saying import ASSISTANT
+from tenure.core.verify import verify_run
 
 CLOCK_SLACK_MS = 20
 """Between the clocks of store and log; what the journal says by attempts needs none."""
@@ -51,7 +52,7 @@ class Journals:
         self.runs += 1
         self.completed += run.status is Status.COMPLETED
         self.takeovers += run.attempt - 1
-        self.verified += journal.verify_run(run, rows).ok
+        self.verified += verify_run(run, rows).ok
         attempt, turns = 1, 0
         for row in rows:
             refused = False

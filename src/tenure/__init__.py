@@ -81,6 +81,9 @@ if TYPE_CHECKING:
     from tenure.errors import TenureError as TenureError
     from tenure.errors import UnknownKind as UnknownKind
     from tenure.handle import Handle as Handle
+    from tenure.journal_file import export_to as export_to
+    from tenure.journal_file import read_export as read_export
+    from tenure.journal_file import verify_file as verify_file
     from tenure.lease import Lease as Lease
     from tenure.ledger import Ledger as Ledger
     from tenure.redaction import Redaction as Redaction
@@ -183,9 +186,12 @@ _HOME: dict[str, str] = {
     "Verification": "tenure.core.verify",
     "Where": "tenure.store",
     "Worker": "tenure.worker",
+    "export_to": "tenure.journal_file",
     "open_store": "tenure.stores",
+    "read_export": "tenure.journal_file",
     "resolve": "tenure.agent.doubt",
     "tool": "tenure.agent.tool",
+    "verify_file": "tenure.journal_file",
     "verify_run": "tenure.core.verify",
 }
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tenure.codec import pack_item, pack_row, pack_run
-from tenure.core import canonical, ids, journal
+from tenure.core import canonical, ids
 from tenure.core.run import Import, Item, Row, Run
+from tenure.core.verify import verify_run
 from tenure.errors import CorruptRecord
 
 
@@ -67,7 +68,7 @@ def bring(whole: Whole, /, *, salt: str) -> Import:
 def check(whole: Whole, /) -> None:
     """Raise CorruptRecord unless journal, inbox and blobs are what the record says."""
     record = whole.record
-    broken = [f"{found.code} at commit {found.seq}" for found in journal.verify_run(record, whole.rows).findings]
+    broken = [f"{found.code} at commit {found.seq}" for found in verify_run(record, whole.rows).failures]
     if [item.seq for item in whole.items] != list(range(1, record.inbox_seq + 1)):
         broken.append("INBOX")
     broken += [f"BLOB {name[:12]}" for name, data in whole.blobs.items() if canonical.digest(data) != name]

@@ -28,6 +28,7 @@ from tenure import (
 from tenure.core import build, journal
 from tenure.core.messages import ToolCall, assistant
 from tenure.core.run import Ask
+from tenure.core.verify import verify_run
 from tenure.stores.memory import MemoryStore
 from tenure.testing.models import FunctionModel
 
@@ -153,7 +154,7 @@ async def test_b120_m_sm02_m_sm04_no_sink_holds_a_secret_when_redaction_is_on(
         await ledger.ask(build.post(run="four", item="i1", name="go", ask=Ask.SIGNAL, value={"note": SECRET}))
         await ledger.cancel("four", reason=f"it used {SECRET}", by=f"somebody {SECRET}")
         for run_id in ("one", "two", "three", "four"):
-            verified = journal.verify_run(await ledger.load(run_id), await store.tail(run_id))
+            verified = verify_run(await ledger.load(run_id), await store.tail(run_id))
             assert verified.ok, "what is hashed is what is stored"
     kept = await raw(store, store_url, namespace)
     assert b"walker" in kept, "this is where it is stored"

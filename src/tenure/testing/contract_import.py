@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tenure.carry import Whole, bring
-from tenure.core import build, journal
+from tenure.core import build
 from tenure.core.run import (
     NOW,
     Ask,
@@ -25,6 +25,7 @@ from tenure.core.run import (
     Verdict,
     Why,
 )
+from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.testing.contract_case import StoreCase, claim, end, grant_of, nonce, signal, suspend, write
 from tenure.testing.contract_history import reattach
@@ -91,7 +92,7 @@ class ImportContract(StoreCase):
         assert kept.items == list(whole.items)
         assert [item.consumed for item in kept.items] == [True, False]
         assert [await store.blob("r1", digest) for digest in whole.blobs] == list(whole.blobs.values())
-        assert journal.verify_run(run, kept.rows).ok
+        assert verify_run(run, kept.rows).ok
         same = (
             "kind",
             "input_digest",
@@ -218,7 +219,7 @@ class ImportContract(StoreCase):
         there.steps([f"{number} " + "x" * 3_000 for number in range(1_200)])
         run = await self.lands(store, there.change())
         rows = await store.tail("r1", limit=10_000)
-        assert journal.verify_run(run, rows).ok
+        assert verify_run(run, rows).ok
         assert len(rows) == 1_201
 
 
