@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tenure.agent.tool import tool as tool
     from tenure.app import App as App
     from tenure.app import Kind as Kind
+    from tenure.approving import OpenRequest as OpenRequest
+    from tenure.approving import asking as asking
+    from tenure.core.approvals import Decision as Decision
     from tenure.core.messages import AssistantMessage as AssistantMessage
     from tenure.core.messages import ProviderPart as ProviderPart
     from tenure.core.messages import SystemMessage as SystemMessage
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from tenure.errors import OutputInvalid as OutputInvalid
     from tenure.errors import ReplayDrift as ReplayDrift
     from tenure.errors import RequestClosed as RequestClosed
+    from tenure.errors import RequestExpired as RequestExpired
     from tenure.errors import RunCancelled as RunCancelled
     from tenure.errors import RunClosed as RunClosed
     from tenure.errors import RunConflict as RunConflict
@@ -114,6 +118,7 @@ _HOME: dict[str, str] = {
     "Context": "tenure.agent.context",
     "ContextPolicy": "tenure.agent.context",
     "CorruptRecord": "tenure.errors",
+    "Decision": "tenure.core.approvals",
     "Delta": "tenure.agent.model",
     "Draining": "tenure.errors",
     "Durability": "tenure.store",
@@ -138,6 +143,7 @@ _HOME: dict[str, str] = {
     "ModelRequest": "tenure.agent.model",
     "NOT_DONE": "tenure.agent.tool",
     "NotAllowed": "tenure.errors",
+    "OpenRequest": "tenure.approving",
     "OutcomeUnknown": "tenure.errors",
     "OutputInvalid": "tenure.errors",
     "ProviderPart": "tenure.core.messages",
@@ -146,6 +152,7 @@ _HOME: dict[str, str] = {
     "ReplayDrift": "tenure.errors",
     "Request": "tenure.core.run",
     "RequestClosed": "tenure.errors",
+    "RequestExpired": "tenure.errors",
     "Retry": "tenure.retry",
     "Run": "tenure.core.run",
     "RunCancelled": "tenure.errors",
@@ -157,11 +164,11 @@ _HOME: dict[str, str] = {
     "RunQuarantined": "tenure.errors",
     "RunStream": "tenure.agent.streaming",
     "RunSuspended": "tenure.errors",
+    "SlidingWindow": "tenure.agent.context",
     "StaleDecision": "tenure.errors",
     "Status": "tenure.core.run",
     "StepFailed": "tenure.errors",
     "StepLimit": "tenure.errors",
-    "SlidingWindow": "tenure.agent.context",
     "Store": "tenure.store",
     "StoreTooNew": "tenure.errors",
     "StoreUnavailable": "tenure.errors",
@@ -186,6 +193,7 @@ _HOME: dict[str, str] = {
     "Verification": "tenure.core.verify",
     "Where": "tenure.store",
     "Worker": "tenure.worker",
+    "asking": "tenure.approving",
     "export_to": "tenure.journal_file",
     "open_store": "tenure.stores",
     "read_export": "tenure.journal_file",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, TypeVarTuple, cast, overload
 
@@ -12,8 +13,10 @@ from anyio.abc import TaskGroup
 
 from tenure.calling import Threads, invoke, readable, returns_of
 from tenure.core import canonical, ids
+from tenure.core.approvals import Decision, OnExpiry
 from tenure.retry import ONCE, Retry
 from tenure.steps import Call, Steps
+from tenure.waits import Waits
 
 if TYPE_CHECKING:
     from tenure.handle import Handle, KindLike
@@ -48,6 +51,7 @@ class ActiveRun(Generic[In]):
         self.deps = deps
         self.threads = Threads()
         self.steps = Steps(lease)
+        self.waits = Waits(lease, self.steps)
         run = lease.run
         self.log = RunLog(
             logging.getLogger("tenure.run"),
@@ -146,7 +150,8 @@ class ActiveRun(Generic[In]):
         """Return what `fn(*args)` returns, called once and recorded under `key`; a recorded key calls nothing.
 
         A failure is recorded too, after `retry`, and raised as StepFailed. `timeout` (seconds) holds for each try.
-        `effect` other than "repeat" announces the call first, and a call in doubt is not made again but StepFailed.
+        `effect` other than "repeat" announces the call first; a call in doubt is not made again: with "ask" the run
+        waits for a person (`tenure resolve`), else StepFailed.
         `guard` is a JSON value: ReplayDrift if the step is replayed with another. A plain `fn` runs in a worker thread.
         """
         self.steps.begin(key, effect)
@@ -173,6 +178,54 @@ class ActiveRun(Generic[In]):
         self.check()
         # Not `if isinstance`: both overloads of the ledger take what both overloads here let in.
         return await self._ledger.submit(cast("Any", kind), input, id=child_id, parent=self.id)
+
+    async def sleep(self, key: str, until: datetime | float, /) -> None:
+        """Wait `until` an instant, or that many seconds from when the run first came here, with the run suspended.
+
+        A run that waits holds no lease, worker or memory. The handler is called again from its first line when the time
+        has come, and then the call returns. Of what runs side by side steps in hand end first.
+        """
+        await self.waits.sleep(key, until)
+
+    @overload
+    async def wait_for(
+        self, signal: str, /, *, key: str | None = None, timeout: float | None = None, returns: type[T]
+    ) -> T: ...
+
+    @overload
+    async def wait_for(
+        self, signal: str, /, *, key: str | None = None, timeout: float | None = None, returns: None = None
+    ) -> Any: ...
+
+    async def wait_for(
+        self, signal: str, /, *, key: str | None = None, timeout: float | None = None, returns: Any = None
+    ) -> Any:
+        """Return what the next signal of this name says, waiting for it with the run suspended.
+
+        Signals are kept until they are waited for, and each is taken once. What was taken is recorded under `key`, by
+        default the name; to wait for one name several times give each its own. `timeout` is in seconds from when the
+        run first came here; TimeoutError, on replay too, if no signal came by then. `returns` is the value's type.
+        """
+        type_ = Any if returns is None else readable(returns)
+        return await self.waits.signal(signal, signal if key is None else key, timeout, type_)
+
+    async def ask(
+        self,
+        key: str,
+        question: Any,
+        /,
+        *,
+        expires: float | None = None,
+        on_expiry: OnExpiry | Literal["ask_again", "reject", "fail"] = "ask_again",
+    ) -> Decision:
+        """Return what a person decided about the question, a JSON value, waiting for it with the run suspended.
+
+        The decision is bound to the question: one that was made about another does not count, and the run asks anew.
+        `expires` is in seconds, by the store's clock. That nobody decided in time denies nothing: `on_expiry` says to
+        ask again (the default), to count it as a rejection, or to raise RequestExpired. ReplayDrift if the question is
+        another one than was decided about.
+        """
+        return await self.waits.ask(key, question, expires=expires, on_expiry=on_expiry)
 
     def drain(self) -> None:
         """Start no step any more: the steps in hand end, then the call is cut and the run handed back."""

@@ -235,6 +235,15 @@ def from_json_value(value: Any, type_: Any = Any, /) -> Any:
         raise _unfit(f"the stored value cannot be read as {_shown(type_)}", "correct the type", error) from error
 
 
+def fits(value: Any, type_: Any = Any, /) -> bool:
+    """Return whether a JSON value can be read as the type."""
+    try:
+        from_json_value(value, type_)
+    except InvalidContent:
+        return False
+    return True
+
+
 def round_trip(
     value: Any,
     type_: Any = Any,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tenure.core.text import printable
 
 if TYPE_CHECKING:
-    from tenure.core.run import Run
+    from tenure.core.run import Request, Run
 
 
 class Code(StrEnum):
@@ -33,6 +33,7 @@ class Code(StrEnum):
     CANCEL_REQUESTED = "CANCEL_REQUESTED"
     REQUEST_CLOSED = "REQUEST_CLOSED"
     STALE_DECISION = "STALE_DECISION"
+    REQUEST_EXPIRED = "REQUEST_EXPIRED"
     NOT_ALLOWED = "NOT_ALLOWED"
     INVALID_URL = "INVALID_URL"
     MISSING_EXTRA = "MISSING_EXTRA"
@@ -106,6 +107,12 @@ class RunSuspended(TenureError):
     """Ask a human, or wait: the run waits for a decision, a signal or a time."""
 
     code = Code.RUN_SUSPENDED
+
+    @property
+    def requests(self) -> dict[str, Request]:
+        """Return the open requests that the run waits for, in the order in which they were asked."""
+        run = self.run
+        return {name: run.requests[name] for name in run.wants if name in run.requests} if run is not None else {}
 
 
 class RunClosed(TenureError):
@@ -211,6 +218,12 @@ class StaleDecision(RequestClosed):
     """The decision was made on other content than the request now shows."""
 
     code = Code.STALE_DECISION
+
+
+class RequestExpired(RequestClosed):
+    """Nobody decided in time, and the request was made so that this ends what asked."""
+
+    code = Code.REQUEST_EXPIRED
 
 
 class NotAllowed(TenureError):

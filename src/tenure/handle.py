@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import anyio
 
+from tenure import approving
+from tenure.approving import OpenRequest
 from tenure.core import canonical, journal
+from tenure.core.approvals import Decision
 from tenure.core.run import Run, Status
 from tenure.core.verify import Verification
 from tenure.errors import CorruptRecord, NotAllowed, RunCancelled, RunFailed, StoreUnavailable
@@ -50,11 +53,13 @@ class Handle(Generic[Out]):
         run_id: str,
         kind: KindLike[Any, Out] | None,
         cancel: Callable[..., Awaitable[Run]],
+        ask: approving.Asking,
     ) -> None:
         self.id = run_id
         self._store = store
         self._kind = kind
         self._cancel = cancel
+        self._ask = ask
 
     async def load(self) -> Run:
         """Return the record; RunNotFound if there is none."""
@@ -66,6 +71,46 @@ class Handle(Generic[Out]):
     async def cancel(self, *, reason: str = "", by: str | None = None, grace: float | None = None) -> Run:
         """Cancel the run; with `grace` seconds it is asked first."""
         return await self._cancel(self.id, reason=reason, by=by, grace=grace)
+
+    async def requests(self) -> list[OpenRequest]:
+        """Return what the run asks people, in the order in which it was asked; `before` shows what it asked before."""
+        return await approving.open_requests(self._store, await self.load(), history=True)
+
+    async def decisions(self) -> list[Decision]:
+        """Return the decisions that the run has consumed, in order."""
+        return await approving.decisions(self._store, self.id)
+
+    async def decide(
+        self,
+        request: str | OpenRequest,
+        how: Literal["approve", "reject"],
+        /,
+        *,
+        by: str,
+        reason: str = "",
+        digest: str | None = None,
+    ) -> Run:
+        """Decide about a request of the run, which goes on at once; the first decision stands.
+
+        Bound to the content with this `digest`, by default that of the request as given, or as it stands. The same
+        again is no error. RequestClosed for one that was decided otherwise, consumed, expired or never made;
+        StaleDecision if it shows other content by now.
+        """
+        run = await self.load()
+        post = await approving.decision(self._store, run, request, how, by=by, reason=reason, digest=digest)
+        return await approving.say(self._store, self._ask, post)
+
+    async def revoke(self, request: str | OpenRequest, /, *, by: str, reason: str = "") -> Run:
+        """Take a decision back before the run has consumed it; the run asks anew. RequestClosed if it is too late."""
+        post = await approving.revocation(self._store, await self.load(), request, by=by, reason=reason)
+        return await approving.say(self._store, self._ask, post)
+
+    async def signal(self, name: str, value: Any = None, /, *, id: str | None = None) -> Run:
+        """Send the run a signal, which it keeps until it waits for it; the same `id` again is the same signal.
+
+        RunConflict for the same id with another value, RunClosed for a run that has ended.
+        """
+        return await approving.say(self._store, self._ask, approving.signal(self.id, name, value, id=id))
 
     async def result(self, *, timeout: float | None = None) -> Out:
         """Wait for the run to end and return its result.

@@ -14,12 +14,13 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from tenure import suspending
 from tenure.codec import to_json_value
 from tenure.committer import Committer
 from tenure.core import canonical, journal
-from tenure.core.run import Grant, Item, Outcome, Request, Run, Status
+from tenure.core.run import Facts, Grant, Item, Outcome, Request, Run, Status
 from tenure.core.text import share
-from tenure.effects import Append, Effects, InboxUnread, consumed, due_of, soonest
+from tenure.effects import Append, Effects, consumed, due_of
 from tenure.errors import CorruptRecord, HistoryLost, LeaseLost, NotAllowed, RunQuarantined
 from tenure.handle import pages
 from tenure.redaction import Redaction
@@ -47,7 +48,7 @@ class Lease:
         self._store = store
         self._committer = committer
         self._scope: anyio.CancelScope | None = None
-        self._inbox_read = 0
+        self.inbox_read = 0
         self._shown = b""
         trust.on_lost = self._fire
 
@@ -108,6 +109,10 @@ class Lease:
         async for found in pages(self._store, self.run.id, after):
             yield found
 
+    async def facts(self) -> Facts:
+        """Return what the store knows now; its clock is the one that counts."""
+        return await self._store.facts()
+
     async def commit(self, events: Sequence[bytes], /, **effects: Any) -> int:
         """Return the seq of the commit that carries the events (`journal.event`) and effects (`effects.Effects`)."""
         return (await self._append(events, effects)).seq
@@ -164,11 +169,11 @@ class Lease:
     async def inbox(self) -> list[Item]:
         """Return what was posted and not consumed, in order, and remember how far the inbox is read."""
         items = await self._store.inbox(self.run.id)
-        self._inbox_read = items[-1].seq if items else 0
+        self.inbox_read = items[-1].seq if items else 0
         return [item for item in items if not item.consumed]
 
     async def consume(
-        self, items: Sequence[Item], /, *, closes: Sequence[str] = (), also: Sequence[bytes] = ()
+        self, items: Sequence[Item], /, *, closes: Sequence[str] = (), also: Sequence[bytes] = (), step: int = 0
     ) -> list[journal.Event]:
         """Turn items into events of the journal, with what follows from them in `also`, in one commit.
 
@@ -178,7 +183,8 @@ class Lease:
             [*(consumed(item) for item in items), *also],
             consume=tuple(item.id for item in items),
             closed=tuple(closes),
-            inbox_seq=self._inbox_read,
+            inbox_seq=self.inbox_read,
+            step=step,
         )
 
     async def suspend(
@@ -187,43 +193,16 @@ class Lease:
         until: datetime | float | None = None,
         requests: Mapping[str, Request] | None = None,
         signals: Sequence[str] = (),
+        contents: Mapping[str, Any] | None = None,
     ) -> list[Item]:
         """Give the run up until a time (seconds from now, or an instant), a decision or a signal, whichever is first.
 
-        A request that expires wakes it too. Returns an empty list when the lease is over; the items, with the lease
-        kept, when something that is waited for had arrived already: nothing is ever slept over.
+        `contents` are what the requests show, by id. A request that expires wakes it too. Returns an empty list when
+        the lease is over; the items, with the lease kept, when something that is waited for had arrived already:
+        nothing is ever slept over.
         """
-        asked = dict(requests or {})
-        wants = (*asked, *signals)
-        if until is None and not wants:
-            message = "a run that waits for nothing is never woken; name a time, a request or a signal"
-            raise NotAllowed(message, run=self.run)
-        opened = {request_id: r for request_id, r in asked.items() if self.run.requests.get(request_id) != r}
-        events = [
-            journal.event(journal.REQUEST_OPENED, request=name, digest=r.digest, expires_ms=r.expires_ms)
-            for name, r in opened.items()
-        ]
-        now_ms = (await self._store.facts()).now_ms if any(r.expires_ms for r in asked.values()) else 0
-        due = soonest(due_of(until), asked, now_ms)
-        while True:
-            found = [item for item in await self.inbox() if item.name in wants or item.ask.value == "cancel"]
-            if found:
-                if opened:
-                    await self.commit(events, opened=opened)
-                return found
-            try:
-                await self.commit(
-                    events,
-                    status=Status.SUSPENDED,
-                    wants=wants,
-                    opened=opened,
-                    due=due,
-                    inbox_seq=self._inbox_read,
-                )
-            except InboxUnread:
-                continue
-            await self._ended("run:" + self.run.id)
-            return []
+        due = due_of(until)
+        return await suspending.suspend(self, due=due, requests=requests, signals=signals, contents=contents)
 
     async def settle(
         self, status: Status | str = Status.COMPLETED, value: Any = None, *, code: str = "", message: str = ""
@@ -241,7 +220,7 @@ class Lease:
             outcome = Outcome(result=canonical.digest(data))
         end = journal.event(journal.RUN_END, status=status.value, code=code, message=message, result=outcome.result)
         await self.commit([end], status=status, outcome=outcome, blobs=blobs)
-        await self._ended("run:" + self.run.id)
+        await self.ended("run:" + self.run.id)
 
     async def hand_back(self, *, after: float = 0, failure: str | None = None) -> None:
         """Put the run back into the queue, due in `after` seconds; `failure` counts one and leaves it as evidence."""
@@ -249,7 +228,7 @@ class Lease:
         events = [] if failure is None else [journal.event(journal.ATTEMPT_FAILED, message=said)]
         failures = None if failure is None else self.run.failures + 1
         await self.commit(events, status=Status.QUEUED, due=due_of(after), failures=failures)
-        await self._ended("due", "run:" + self.run.id)
+        await self.ended("due", "run:" + self.run.id)
 
     async def quarantine(self, reason: str) -> None:
         """Set the run aside because its data cannot be trusted, with the reason as evidence; ends the lease."""
@@ -277,7 +256,8 @@ class Lease:
         message = f"the journal of run {self.run.id} does not verify ({what}); it is set aside, restore it or cancel it"
         raise RunQuarantined(message, run=self.run) from CorruptRecord(message)
 
-    async def _ended(self, *topics: str) -> None:
+    async def ended(self, *topics: str) -> None:
+        """Stop writing and wake who waits, after the commit that ended the lease."""
         self._committer.close()
         for topic in topics:
             await self._store.wake(topic)

@@ -185,7 +185,7 @@ class Ledger:
 
     def handle(self, run_id: str, /, kind: KindLike[Any, Out] | None = None) -> Handle[Out]:
         """Return the handle of a run, without any I/O."""
-        return Handle(self.store, ids.run_id(run_id), kind, self.cancel)
+        return Handle(self.store, ids.run_id(run_id), kind, self.cancel, self.ask)
 
     def hold(self, run_id: str, /, *, wait: float = 0, ttl: float | None = None) -> Holding:
         """Return an async context that holds the run: `async with ledger.hold(run_id) as lease:`.

@@ -16,7 +16,7 @@ from tenure.active import ActiveRun
 from tenure.app import App, Kind
 from tenure.calling import cancelled_from_outside, invoke
 from tenure.core import canonical, rules
-from tenure.core.run import Ask, Status
+from tenure.core.run import Ask, Due, Item, Status
 from tenure.errors import (
     Draining,
     InvalidContent,
@@ -33,6 +33,7 @@ from tenure.errors import (
 from tenure.lease import Lease
 from tenure.ledger import Ledger
 from tenure.retry import TryLater, of_the_attempt
+from tenure.suspending import suspend
 
 log = logging.getLogger("tenure.worker")
 
@@ -44,6 +45,10 @@ OUTAGE_AFTER_S = 1.0
 
 class _TimedOut(Exception):
     """The call took longer than the kind's timeout."""
+
+
+class _Waits(Exception):
+    """The call was cut because all that it did was wait."""
 
 
 class _SelfCancelled(Exception):
@@ -72,24 +77,62 @@ async def perform(
         of = "the input: " if isinstance(error, InvalidContent) else ""
         await lease.settle(Status.FAILED, code=error.code.value, message=f"{of}{error.message}")
         return
-    active: ActiveRun[Any] = ActiveRun(ledger, lease, input=value, deps=deps)
-    began(active)
-    lease.tasks.start_soon(_watch_cancel, ledger, active)
+    asked = lease.run.cancel_by_ms is not None
+    while True:
+        active: ActiveRun[Any] = ActiveRun(ledger, lease, input=value, deps=deps)
+        active.steps.cancel_asked = asked
+        began(active)
+        looking = anyio.CancelScope()
+        lease.tasks.start_soon(_watch_cancel, ledger, active, looking)
+        arrived = await _call(kind, active)
+        looking.cancel()
+        if not arrived:
+            return
+        # It came while the call was being cut: called anew at once, and not when the run is claimed again.
+        asked = asked or any(item.ask is Ask.CANCEL for item in arrived)
+
+
+async def _suspended(active: ActiveRun[Any]) -> list[Item]:
+    """Give the run up until one of the things comes that its call waits for; return what has come already."""
+    # A thread of a step that timed out would run beside the successor.
+    await active.threads.ended()
+    waits = active.steps.cut_for
+    ends = [wait.ends_ms for wait in waits if wait.ends_ms is not None]
+    return await suspend(
+        active.lease,
+        due=Due(ms=min(ends), relative=False) if ends else None,
+        requests={name: asked for wait in waits for name, asked in wait.requests.items()},
+        signals=tuple(dict.fromkeys(name for wait in waits for name in wait.signals)),
+        contents={name: content for wait in waits for name, content in wait.contents.items()},
+        events=[event for wait in waits for event in wait.events],
+    )
+
+
+async def _call(kind: Kind[Any, Any], active: ActiveRun[Any]) -> list[Item]:
+    """Call the handler once; what has come already of what it waits for is returned, and it is to be called anew."""
+    lease = active.lease
     try:
         result = kind.encode_result(await _called(kind, active))
         # Encoded here, so that a result that cannot be stored fails the run and not the worker.
         canonical.encode(result, limit=canonical.MAX_EVENT_BYTES)
         if lease.redaction is not None:
             kind.decode_result(lease.redacted(result))
+    except _Waits:
+        try:
+            return await _suspended(active)
+        except Exception as error:  # noqa: BLE001 - as if the handler had raised it, where it waits
+            await _raised(kind, active, error)
+            return []
     except Exception as error:  # noqa: BLE001 - whatever a handler raises ends its own run and no other
         await _raised(kind, active, _bare(error, active.id))
-        return
+        return []
     if lease.over:
         active.log.debug("the handler ended the lease itself")
     elif active.steps.cancel_told:
         await _settle_cancelled(active)
     else:
         await lease.settle(Status.COMPLETED, result)
+    return []
 
 
 async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
@@ -113,6 +156,8 @@ async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
             if not isinstance(group, Exception):
                 raise
             raised = group
+    if active.steps.cut_for:
+        raise _Waits  # whatever the handler made of being cut
     if active.steps.scope.cancelled_caught:
         message = f"run {active.id} was cut by a drain; another worker goes on"
         raise Draining(message, run_id=active.id)
@@ -189,23 +234,24 @@ async def _settle_cancelled(active: ActiveRun[Any]) -> None:
     await lease.settle(Status.CANCELLED, code="cancelled", message=reason)
 
 
-async def _watch_cancel(ledger: Ledger, active: ActiveRun[Any]) -> None:
+async def _watch_cancel(ledger: Ledger, active: ActiveRun[Any], looking: anyio.CancelScope) -> None:
     """Learn that the run was asked to end, tell its handler, and end it when its time of grace is over."""
     lease, store = active.lease, ledger.store
     until_s: float | None = None
-    while True:
-        pause_s = lease.grant.ttl_ms / 3000
-        if until_s is not None:
-            pause_s = max(0.01, min(pause_s, until_s))
-        with anyio.move_on_after(pause_s):
-            await lease.trust.told()
-        try:
-            run = await store.load(lease.run.id)
-            if run is None or run.cancel_by_ms is None:
-                continue
-            active.steps.cancel_asked = True
-            until_s = (run.cancel_by_ms - (await store.facts()).now_ms) / 1000
-            if until_s <= 0:
-                await ledger.cancel(run.id, reason="its time of grace is over")
-        except TenureError as error:
-            active.log.debug("could not look whether the run was asked to end: %s", error)
+    with looking:
+        while True:
+            pause_s = lease.grant.ttl_ms / 3000
+            if until_s is not None:
+                pause_s = max(0.01, min(pause_s, until_s))
+            with anyio.move_on_after(pause_s):
+                await lease.trust.told()
+            try:
+                run = await store.load(lease.run.id)
+                if run is None or run.cancel_by_ms is None:
+                    continue
+                active.steps.cancel_asked = True
+                until_s = (run.cancel_by_ms - (await store.facts()).now_ms) / 1000
+                if until_s <= 0:
+                    await ledger.cancel(run.id, reason="its time of grace is over")
+            except TenureError as error:
+                active.log.debug("could not look whether the run was asked to end: %s", error)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tenure.core.run import Answer, How, Run, Status, Why
+from tenure.core import canonical
+from tenure.core.run import Answer, Ask, How, Item, Run, Status, Why
+from tenure.core.text import printable
 from tenure.errors import (
     CorruptRecord,
     HistoryLost,
+    InvalidContent,
     LeaseHeld,
     LeaseLost,
     NotAllowed,
@@ -34,6 +37,8 @@ def error_of(answer: Answer, run_id: str, /) -> TenureError:
             return by_status(run, run_id)
         case Why.HELD | Why.NOT_DUE | Why.GRACE:
             return _held(answer, run_id)
+        case Why.CONFLICT if answer.item is not None and answer.item.ask in (Ask.DECIDE, Ask.REVOKE):
+            return _decided(answer.item, run, run_id)
         case Why.CONFLICT:
             message = (
                 f"{run_id} is taken by other content, which stays as it is; use another id or send the same content"
@@ -127,6 +132,17 @@ def _a_worker_of(run: Run | None) -> str:
         return "a worker that has its kind, schema and code version"
     version = f"code version {run.code_version}" if run.code_version else "any code version"
     return f"a worker that has kind {run.kind}, reads schema {run.schema} and accepts {version}"
+
+
+def _decided(item: Item, run: Run | None, run_id: str) -> RequestClosed:
+    done = "revoked" if item.ask is Ask.REVOKE else "decided"
+    try:
+        said = {} if item.consumed else canonical.decode(item.body)
+    except InvalidContent:
+        said = {}
+    by = printable(str(said.get("by") or "somebody"))[:200] if isinstance(said, dict) else "somebody"
+    message = f"request {item.name!r} of run {run_id} was {done} first, by {by}, and that stands; look at `tenure show`"
+    return RequestClosed(message, run=run, run_id=run_id)
 
 
 def _held(answer: Answer, run_id: str) -> TenureError:

@@ -6,23 +6,31 @@ value goes through the codec and back on the first run too, so its type is the s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import anyio
+import anyio.lowlevel
 
 from tenure.calling import cancelled_from_outside
-from tenure.codec import from_json_value, round_trip
-from tenure.core import canonical, ids
+from tenure.codec import fits, from_json_value, round_trip
+from tenure.core import canonical, ids, journal
+from tenure.core.approvals import RESOLVE, content_digest, resolution
 from tenure.core.journal import Event
-from tenure.errors import CancelRequested, NotAllowed, ReplayDrift, StepFailed, said
+from tenure.core.run import Request
+from tenure.effects import InboxUnread
+from tenure.errors import CancelRequested, NotAllowed, ReplayDrift, RunSuspended, StepFailed, said
+from tenure.heartbeat import native_loop, soon
 from tenure.lease import Lease
 from tenure.retry import Retry, of_the_attempt
 
 EFFECTS = ("repeat", "reconcile", "ask", "fail")
+QUIET_TURNS = 8
+"""Turns of the loop in which nothing may begin before a call that only waits is cut: tasks that were started side by
+side come to what they wait for, too."""
 DETAIL = 1024
 NAME = 200
 
@@ -46,11 +54,25 @@ class Call:
         return f"step:{self.key}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What one place of a call waits for: a time of the store, signals, requests with what they show, any of them.
+
+    `events` land with the suspension.
+    """
+
+    ends_ms: int | None = None
+    signals: tuple[str, ...] = ()
+    requests: Mapping[str, Request] = field(default_factory=dict)
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    events: tuple[bytes, ...] = ()
+
+
 class Steps:
     """The steps of one call of a handler; `scope` is the call, which a drain cuts between steps.
 
     `draining` starts no step any more; `one_more` begins to drain when a step has landed since the run's
-    last crash.
+    last crash. A call that only waits is cut, and `cut_for` says for what.
     """
 
     def __init__(self, lease: Lease) -> None:
@@ -62,8 +84,13 @@ class Steps:
         self._lease = lease
         self._run_id = lease.run.id
         self._used: set[str] = set()
+        self.turn = anyio.Lock()  # who reads the inbox consumes what it found, before another one reads
+        self._loop = native_loop()
+        self.cut_for: tuple[Wait, ...] = ()
+        self._waits: list[Wait] = []
         self._in_hand = 0
         self._parked = 0
+        self._calm = anyio.Event()
 
     @asynccontextmanager
     async def gate(self, what: str) -> AsyncIterator[None]:
@@ -79,12 +106,16 @@ class Steps:
             raise NotAllowed(message, run_id=self._run_id)
         self._used.add(f"{what}:{key}")
 
-    def begin(self, key: str, effect: str) -> None:
-        """Take a step's key; NotAllowed inside another step, and for an effect that is none."""
+    def outside(self, what: str, key: str) -> None:
+        """Raise NotAllowed inside a step."""
         within = _inside.get()
         if within is not None and within[0] is self and within[1]:
-            message = f"step {key!r} is inside step {within[1][0]!r}; a step holds no steps, put them side by side"
+            message = f"{what} {key!r} is inside step {within[1][0]!r}; a step holds no steps, put them side by side"
             raise NotAllowed(message, run_id=self._run_id)
+
+    def begin(self, key: str, effect: str) -> None:
+        """Take a step's key; NotAllowed inside another step, and for an effect that is none."""
+        self.outside("step", key)
         if effect not in EFFECTS:
             message = f"effect {effect!r} of step {key!r} is none of {', '.join(EFFECTS)}; choose one"
             raise NotAllowed(message, run_id=self._run_id)
@@ -96,15 +127,19 @@ class Steps:
         """Return what is recorded for the step, or make its call and record it."""
         state = self._lease.state
         found = state.records.get(("", call.name))
-        if found is not None and not self._void(found):
+        if found is not None and not self.void(found):
             return self._replayed(call, found)
         await self._may_start(call.key)
+        in_doubt = ("", call.name) in state.started
+        if in_doubt and call.effect == "ask" and await self._resolved(call):
+            return self._replayed(call, state.records["", call.name])
         with self._holding(call.key):
             if call.effect != "repeat":
-                await self._announce(call, in_doubt=("", call.name) in state.started)
+                await self._announce(call, in_doubt=in_doubt and call.effect != "ask")
             return await self._recorded(call)
 
-    def _void(self, found: Event) -> bool:
+    def void(self, found: Event) -> bool:
+        """Return whether a recorded failure does not count any more."""
         # The handler failed after this failure was recorded, and is called anew: the step gets its chance as well.
         return "error" in found and int(found.get("failures", 0)) < self._lease.run.failures
 
@@ -121,6 +156,11 @@ class Steps:
         return from_json_value(found.get("value"), call.type_)
 
     async def _may_start(self, key: str) -> None:
+        if self.cut_for:
+            # The handler's own clean-up: it runs whenever the run waits, so what it does is no step.
+            await anyio.lowlevel.checkpoint()
+            message = f"run {self._run_id} is suspended and starts no step ({key!r}) until it is called again"
+            raise RunSuspended(message, run=self._lease.run)
         if self.draining:
             await self._park()
         self._lease.check()
@@ -133,9 +173,42 @@ class Steps:
         # The steps in hand end first: whichever is the last of them cuts the call.
         self._parked += 1
         if not self._in_hand:
-            self.scope.cancel()
+            self._cut()
         await anyio.sleep_forever()
         raise AssertionError  # pragma: no cover - nothing wakes it but cancellation
+
+    def _cut(self) -> None:
+        # From the loop and not from here: who cancels is passed over at first, and a coroutine that a thread awaits is
+        # not reached any more when its thread's own wait has been cut.
+        soon(self._loop, self.scope.cancel)
+
+    def may_wait(self, what: str, key: str) -> None:
+        """Raise LeaseLost, or CancelRequested, where nothing is waited for any more; NotAllowed inside a step."""
+        self.outside(what, key)
+        self._lease.check()
+        if self.cancel_asked:
+            self.cancel_told = True
+            message = f"run {self._run_id} was asked to end and waits for nothing any more ({key!r}); clean up, return"
+            raise CancelRequested(message, run_id=self._run_id)
+
+    async def wait(self, wait: Wait) -> NoReturn:
+        """Wait with the run suspended: the call is cut when the steps in hand have ended and nothing else begins."""
+        self._waits.append(wait)
+        try:
+            while True:
+                self._calm = calm = anyio.Event() if self._calm.is_set() else self._calm
+                for _ in range(QUIET_TURNS):
+                    if self._in_hand:
+                        break
+                    await anyio.lowlevel.checkpoint()
+                else:
+                    if not self._parked:  # else it is a drain that cuts, and the next call waits for this, too
+                        self.cut_for = tuple(self._waits)
+                    self._cut()
+                    await anyio.sleep_forever()
+                await calm.wait()
+        finally:
+            self._waits.remove(wait)
 
     @contextmanager
     def _holding(self, key: str) -> Iterator[None]:
@@ -149,6 +222,8 @@ class Steps:
             _inside.reset(token)
             inside.clear()
             self._in_hand -= 1
+            if not self._in_hand:
+                self._calm.set()
             if self.one_more and not self._lease.run.crashes:
                 self.draining = True
             if self._parked and not self._in_hand:
@@ -160,6 +235,37 @@ class Steps:
             detail = "the call was started by an earlier holder and its outcome is unknown"
             raise self._failed(call.key, "InDoubt", detail)
         await self._lease.started([call.name])
+
+    async def _resolved(self, call: Call) -> bool:
+        """Ask a person how a call in doubt ended; return whether that is recorded, False if it is to be made again."""
+        lease, content = self._lease, {"boundary": "doubt", "name": call.name, "guard": call.guard}
+        while True:
+            async with self.turn:
+                request = lease.state.asked.latest(RESOLVE, call.name)
+                asked = lease.run.requests.get(request)
+                said = [item for item in await lease.inbox() if item.name == request]
+                if asked is None or not said:
+                    break
+                how, value = resolution(said[0])
+                also: list[bytes] = []
+                if how == "result" and fits(value, call.type_):
+                    also = [journal.event(journal.RECORD, name=call.name, value=value)]
+                elif how == "fail":
+                    error = {"type": "OutcomeUnknown", "message": "nobody knows how the call ended; it was given up"}
+                    failed = {"error": error, "failures": lease.run.failures}
+                    also = [journal.event(journal.RECORD, name=call.name, **failed)]
+                try:
+                    await lease.consume(said, closes=[request], also=also, step=len(also))
+                except InboxUnread:
+                    continue
+            if also:
+                return True
+            if how == "repeat":
+                return False
+        request = request if asked is not None else lease.state.asked.following(RESOLVE, call.name)
+        asked = Request(digest=content_digest(content))
+        await self.wait(Wait(requests={request: asked}, contents={request: content}))
+        raise AssertionError  # pragma: no cover - nothing ends it but cancellation
 
     async def _recorded(self, call: Call) -> Any:
         lease = self._lease

@@ -16,7 +16,6 @@ from tenure import (
     Ledger,
     NotAllowed,
     RequestClosed,
-    RunConflict,
     RunSuspended,
     Status,
     Store,
@@ -211,7 +210,7 @@ async def test_the_first_word_wins_and_only_what_is_asked_can_be_resolved(bench:
         await durable.resolve("w1", "c-pay", result=object())
     await durable.resolve("w1", "c-pay", fail=True, by="ann")
     await durable.resolve("w1", "c-pay", fail=True, by="ann")
-    with pytest.raises(RunConflict):
+    with pytest.raises(RequestClosed, match="decided first, by ann"):
         await durable.resolve("w1", "c-pay", repeat=True, by="bob")
     with pytest.raises(RequestClosed):
         await durable.resolve("w1", "c-other", fail=True)

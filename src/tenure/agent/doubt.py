@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tenure.core import build, canonical, ids
+from tenure.core import approvals, build, canonical, ids
 from tenure.core.journal import Event
-from tenure.core.loop import RESOLVE, AgentState
+from tenure.core.loop import AgentState
 from tenure.core.messages import ToolCall
 from tenure.core.run import Ask, Item, Request, Run
 from tenure.core.saying import calls_started, result, result_error
@@ -100,6 +100,13 @@ class Doubt:
             raise RunSuspended(message, run=self._lease.run)
 
 
+def _asks_about(request: str, call_id: str) -> bool:
+    """Whether a request asks how this call ended: a tool's, by its id, or a step's, by its key."""
+    who, name = approvals.about(request)
+    of_a_tool = not name.startswith("step:") and name.partition("#")[0] == call_id
+    return who == approvals.RESOLVE and (of_a_tool or name in (call_id, f"step:{call_id}"))
+
+
 async def resolve(
     ledger: Ledger,
     run_id: str,
@@ -113,15 +120,14 @@ async def resolve(
 ) -> Run:
     """Say how a call in doubt ended: with this `result`, or that it is to be made again, or given up as unknown.
 
-    The first one who says it wins; the same again is no error, another is RunConflict. RequestClosed if nobody asks.
+    The first one who says it wins; the same again is no error. RequestClosed for another, and if nobody asks.
     """
     said = [name for name, given in (("result", result is not UNSET), ("repeat", repeat), ("fail", fail)) if given]
     if len(said) != 1:
         message = "say exactly one of result=, repeat=True and fail=True"
         raise NotAllowed(message)
     run = await ledger.load(ids.run_id(run_id))
-    exact = f"{RESOLVE}{call_id}"
-    request = next((name for name in run.requests if name == exact or name.startswith(f"{exact}#")), None)
+    request = next((name for name in run.requests if _asks_about(name, call_id)), None)
     if request is None:
         asked = ", ".join(sorted(run.requests)) or "nothing"
         message = f"nobody asks how call {call_id} of run {run.id} ended (open: {asked}); see `tenure show {run.id}`"

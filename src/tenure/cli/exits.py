@@ -47,6 +47,7 @@ EXIT: dict[Code, Exit] = {
     Code.CANCEL_REQUESTED: Exit.FAILED,
     Code.REQUEST_CLOSED: Exit.CONFLICT,
     Code.STALE_DECISION: Exit.CONFLICT,
+    Code.REQUEST_EXPIRED: Exit.FAILED,
     Code.NOT_ALLOWED: Exit.USAGE,
     Code.INVALID_URL: Exit.USAGE,
     Code.MISSING_EXTRA: Exit.USAGE,

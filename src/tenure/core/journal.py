@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.core import canonical
+from tenure.core.approvals import Asked
 from tenure.core.run import Grant, Row, Run
 from tenure.errors import CorruptRecord, InvalidContent
 
@@ -27,6 +28,8 @@ CALL_STARTED = "call/started"
 CONSUMED = "inbox/consumed"
 REQUEST_OPENED = "request/opened"
 REQUEST_WITHDRAWN = "request/withdrawn"
+REQUEST_DECIDED = "request/decided"
+WAIT_BEGUN = "wait/begun"
 CONTEXT_REPLACE = "context/replace"
 RUN_END = "run/end"
 
@@ -98,7 +101,7 @@ class State:
     """What a journal folds to for handlers and own loops; agents fold their own events beside it.
 
     `records` and `started` go by (scope, name): identity is the name, never the order. `started` are the calls in
-    doubt: started, and without a record since.
+    doubt: started, and without a record since. `waits` are the waits that have begun, by name, with their end.
     """
 
     input: Any = None
@@ -108,6 +111,8 @@ class State:
     records: dict[tuple[str, str], Event] = field(default_factory=dict)
     started: set[tuple[str, str]] = field(default_factory=set)
     consumed: dict[str, Event] = field(default_factory=dict)
+    waits: dict[str, Event] = field(default_factory=dict)
+    asked: Asked = field(default_factory=Asked)
 
     def add(self, found: Event, /) -> None:
         """Take in the next event; types of other readers are passed over."""
@@ -129,6 +134,10 @@ class State:
                 self.started.update((found.get("scope", ""), name) for name in found.get("names", ()))
             case "inbox/consumed":
                 self.consumed[str(found.get("item"))] = found
+            case "wait/begun":
+                self.waits[str(found.get("name"))] = found
+            case "request/opened":
+                self.asked.add(found)
             case _:
                 pass
 
