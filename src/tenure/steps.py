@@ -252,8 +252,7 @@ class Steps:
                     also = [journal.event(journal.RECORD, name=call.name, value=value)]
                 elif how == "fail":
                     error = {"type": "OutcomeUnknown", "message": "nobody knows how the call ended; it was given up"}
-                    failed = {"error": error, "failures": lease.run.failures}
-                    also = [journal.event(journal.RECORD, name=call.name, **failed)]
+                    also = [journal.event(journal.RECORD, name=call.name, error=error, failures=lease.run.failures)]
                 try:
                     await lease.consume(said, closes=[request], also=also, step=len(also))
                 except InboxUnread:
