@@ -176,19 +176,33 @@ def policy_of(on_expiry: OnExpiry | str, /) -> OnExpiry:
 
 @dataclass(slots=True)
 class Asked:
-    """What a run has asked so far, folded from its journal: who and about what, to the requests in order."""
+    """What a run has asked so far, folded from its journal: who and about what, to the ids of the requests in order."""
 
-    opened: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    opened: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def add(self, found: Mapping[str, Any], /) -> None:
         """Take in a request that was opened; opened again with other content, it stays in its place."""
         request = str(found.get("request"))
-        self.opened.setdefault(about(request), {})[request] = found
+        opened = self.opened.setdefault(about(request), [])
+        if request not in opened:
+            opened.append(request)
+
+    def to_json(self) -> list[str]:
+        """Return the requests in order, without what they show: for a journal that is folded from here on."""
+        return [request for found in self.opened.values() for request in found]
+
+    @classmethod
+    def from_json(cls, value: Iterable[str], /) -> Asked:
+        """Return what `to_json` wrote."""
+        asked = cls()
+        for request in value:
+            asked.add({"request": request})
+        return asked
 
     def latest(self, who: str, name: str, /) -> str:
         """Return the id of the last request about something, open or not; empty if there was none."""
-        return next(reversed(self.opened.get((who, name), {})), "")
+        return self.opened.get((who, name), [""])[-1]
 
     def following(self, who: str, name: str, /) -> str:
         """Return the id of the next request about something."""
-        return request_id(who, name, len(self.opened.get((who, name), {})) + 1)
+        return request_id(who, name, len(self.opened.get((who, name), ())) + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tenure.core.approvals import Asked
 from tenure.core.journal import Event, State
 from tenure.core.lineage import Lineage
 from tenure.core.messages import (
@@ -94,6 +95,8 @@ def run(state: State, /, *, conversation: bool = False) -> dict[str, Any]:
         "records": [dict(found) for found in records],
         "started": sorted([scope, name] for scope, name in state.started),
         "consumed": [] if conversation else [dict(found) for found in state.consumed.values()],
+        "waits": [dict(found) for found in state.waits.values()],
+        "asked": state.asked.to_json(),
     }
 
 
@@ -106,6 +109,8 @@ def restore_run(state: State, value: Mapping[str, Any], /) -> None:
         state.records = {(str(found.get("scope", "")), str(found["name"])): found for found in records}
         state.started = {(str(scope), str(name)) for scope, name in value["started"]}
         state.consumed = {str(found["item"]): found for found in value["consumed"]}
+        state.waits = {str(found["name"]): found for found in value.get("waits", ())}
+        state.asked = Asked.from_json(value.get("asked", ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         message = f"a restated run cannot be read ({type(error).__name__}); `tenure show --events` prints it"
         raise CorruptRecord(message) from None
