@@ -19,7 +19,7 @@ from tenure.effects import InboxUnread, due_of, milliseconds
 from tenure.errors import ReplayDrift, RequestExpired
 from tenure.lease import Lease
 from tenure.steps import Steps, Wait
-from tenure.suspending import decided, refuse_redacted, withdrawn
+from tenure.suspending import decided, withdrawn
 
 
 class Waits:
@@ -71,7 +71,8 @@ class Waits:
         policy = policy_of(on_expiry)
         content = {"boundary": "handler", "name": key, "question": to_json_value(question)}
         digest = approvals.content_digest(content)
-        refuse_redacted(key, content, self._lease.redact)
+        if self._lease.redaction is not None:
+            self._lease.redaction.verbatim(content, f"request {key!r}")
         while (found := self._found(name)) is None:
             self._steps.may_wait("request", key)
             async with self._steps.turn:
