@@ -20,11 +20,13 @@ from tenure.clock import ManualClock
 from tenure.core import build, journal
 from tenure.core.run import (
     Answer,
+    Ask,
     Claim,
     Delete,
     End,
     How,
     Renew,
+    Repair,
     Verdict,
     Why,
 )
@@ -133,6 +135,46 @@ async def test_a_newer_record_is_refused_by_name_and_hides_no_other(redis_url: s
         assert ([run.id for run in page.runs], page.corrupt) == (["r2"], ("r1",))
         answer = await store.commit(claim("r1"))
         assert (answer.why, answer.run is not None and answer.run.schema) == (Why.DECLINED, 7)
+        assert "r1" in [hint.run for hint in await store.due(["k"])], "it stays due for newer workers"
+        before = await store.raw("r1")
+        changes = [
+            End(run="r1", how=How.CANCEL),
+            build.post(run="r1", item="i", name="go", ask=Ask.SIGNAL),
+            build.create(run="r1", kind="k", value=1),
+            Repair(run="r1"),
+            Delete(run="r1"),
+        ]
+        for change in changes:
+            with pytest.raises(StoreTooNew, match="schema 7 and this version reads up to 1"):
+                await store.commit(change)
+        assert await store.raw("r1") == before
+        await store._opened().asked(pack("HDEL", store._keys.run("r1"), "parent"))  # which a newer one may do without
+        assert (await store.commit(claim("r1"))).why is Why.DECLINED
+
+
+async def test_i26_a_corrupt_record_is_set_aside_by_its_claim_and_other_runs_go_on(
+    redis_url: str, namespace: str
+) -> None:
+    async with opened(redis_url, namespace=namespace) as store:
+        for name in ("a", "b", "c"):
+            await store.commit(build.create(run=name, kind="k", value=1))
+        await store._opened().asked(
+            pack("HSET", store._keys.run("a"), "token", "many"),
+            pack("DEL", store._keys.run("b")),
+            pack("SET", store._keys.run("b"), "no record"),
+        )
+        assert [hint.run for hint in await store.due(["k"])] == ["a", "b", "c"]
+        for name in ("a", "b"):
+            answer = await store.commit(claim(name))
+            assert (answer.verdict, answer.why) == (Verdict.REFUSED, Why.CORRUPT)
+        assert [hint.run for hint in await store.due(["k"], limit=1)] == ["c"]
+        assert (await store.commit(claim("c"))).verdict is Verdict.LANDED
+        assert (await store.raw("a"))["token"] == "many", "its bytes stay"
+        await store._opened().asked(pack("DEL", store._keys.run("b")))
+        assert "a" in (await store.find()).corrupt
+        await store._opened().asked(pack("HSET", store._keys.run("a"), "token", "1"))
+        assert (await store.commit(Repair(run="a"))).verdict is Verdict.LANDED
+        assert [hint.run for hint in await store.due(["k"])] == ["a"]
 
 
 async def test_a_listing_goes_on_through_more_runs_of_one_instant_than_a_page_holds(

@@ -22,7 +22,7 @@ from tenure.core.run import (
     Verdict,
     Why,
 )
-from tenure.errors import CorruptRecord
+from tenure.errors import CorruptRecord, StoreTooNew
 from tenure.stores._redis_keys import KindMemo
 from tenure.stores._redis_line import Reply
 from tenure.stores._redis_script import Call
@@ -35,7 +35,7 @@ class Again:
     what: str
 
 
-def read(call: Call, reply: Reply, kinds: KindMemo, /) -> Iterator[tuple[int, Answer | Again]]:
+def read(call: Call, reply: Reply, kinds: KindMemo, /) -> Iterator[tuple[int, Answer | Again | StoreTooNew]]:
     """Yield the answer to each change of a call, by index."""
     replies = [reply]
     if call.script in ("renew", "claim") and reply[0] != b"again":
@@ -47,7 +47,7 @@ def read(call: Call, reply: Reply, kinds: KindMemo, /) -> Iterator[tuple[int, An
         yield index, _answer(change, one, now_us, kinds)
 
 
-def _answer(change: Change, reply: Reply, now_us: int, kinds: KindMemo) -> Answer | Again:
+def _answer(change: Change, reply: Reply, now_us: int, kinds: KindMemo) -> Answer | Again | StoreTooNew:
     if isinstance(reply, bytes):
         return _landed(change, now_us or int(reply.split(b" ")[1]))
     verdict, why = reply[0].decode(), reply[1].decode()
@@ -55,6 +55,10 @@ def _answer(change: Change, reply: Reply, now_us: int, kinds: KindMemo) -> Answe
         if why == "kind":
             kinds[change.run] = reply[2].decode()
         return Again(what=why)
+    if why == "newer":
+        schema = text_fields(reply[3]).get("schema", "")
+        message = f"run {change.run} has schema {schema} and this version reads up to {SCHEMA}; upgrade this process"
+        return StoreTooNew(message, run_id=change.run)
     run = found_run(reply[3])
     if run is not None:
         kinds[run.id] = run.kind

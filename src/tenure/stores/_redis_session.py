@@ -13,7 +13,7 @@ from redis.asyncio.connection import AbstractConnection
 from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Facts, Renew
 from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
-from tenure.store import Durability, Finding
+from tenure.store import Durability, Finding, Hint
 from tenure.stores._redis_address import Address, Setup
 from tenure.stores._redis_bell import Listener
 from tenure.stores._redis_keys import Keys, KindMemo, shard_of
@@ -94,6 +94,14 @@ class Session:
     def of(self, run_id: str, /) -> Shard:
         """Return the shard of a run."""
         return self.shards[shard_of(run_id, len(self.shards))]
+
+    def note(self, hints: Sequence[Hint], /) -> None:
+        """Remember what a look found due, for the claims that follow it."""
+        for shard in self.shards:
+            shard.entries.clear()
+        for hint in hints:
+            self.kinds[hint.run] = hint.kind
+            self.of(hint.run).entries[hint.run] = hint.kind, f"{hint.run} {hint.token} {hint.priority}"
 
     async def asked(self, *packed: bytes) -> list[Reply]:
         """Return the replies of the first shard, which keeps what belongs to no run."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from tenure.clock import Clock
-from tenure.core.run import Answer, Change, Delete, Facts, Import, Renew, Why
-from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
+from tenure.core.run import Answer, Change, Claim, Delete, Facts, Import, Renew, Why
+from tenure.errors import OutcomeUnknown, StoreTooNew, StoreUnavailable, TenureError
 from tenure.store import Finding
 from tenure.stores import _redis_check as check
 from tenure.stores import _redis_diagnosis as diagnosis
@@ -41,6 +41,8 @@ class Shard:
     salt: str = ""
     ttl_ms: int = 0
     large: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    entries: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The kind and the index entry of each run that the last look found due."""
 
     @classmethod
     def on(cls, road: Road, keys: Keys, kinds: KindMemo, where: Address, clock: Clock | None, /) -> Shard:
@@ -143,7 +145,12 @@ class Shard:
                     again.append(index)
                     await self._name_large(answer.what, changes[index])
                     continue
+                if isinstance(answer, StoreTooNew):
+                    answers[index] = answer
+                    continue
                 answers[index] = self._acknowledged(changes[index], answer, waited)
+                if answer.why is Why.CORRUPT and isinstance(changes[index], Claim):
+                    await self._set_aside(changes[index].run)
                 if answer.why is Why.STAGED:
                     # Laid down anew for the next call; the refusal stands if that is the last.
                     if failed := await self._lay_down_parts(changes[index]):
@@ -158,6 +165,15 @@ class Shard:
         if what == "large" and isinstance(change, Delete):
             (names,) = await self.asked(pack("SMEMBERS", self.keys.large(change.run)))
             self.large[change.run] = tuple(sorted(name.decode() for name in names))
+
+    async def _set_aside(self, run_id: str) -> None:
+        """Take a record that cannot be read out of the index, or every look would find it and crowd out others.
+
+        When the record is made good again, the repair pass finds that its entry is missing.
+        """
+        kind, member = self.entries.pop(run_id, ("", ""))
+        if member:
+            await self.asked(pack("ZREM", self.keys.due(kind), member))
 
     async def _lay_down_parts(self, change: Change) -> TenureError | None:
         """Lay down what an import brings in, a page at a time; other payloads go along with their script."""

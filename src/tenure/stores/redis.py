@@ -183,8 +183,7 @@ class RedisStore:
         clock, session = self._wish.clock, self._opened()
         hints, now_ms = await spread.due(session, kinds, clock.now_ms() if clock is not None else None, limit=limit)
         self._told = (now_ms, time.monotonic())
-        for hint in hints:
-            session.kinds[hint.run] = hint.kind
+        session.note(hints)
         return hints
 
     async def next_due_ms(self, kinds: Sequence[str], /) -> int | None:

@@ -38,7 +38,7 @@ end
 
 local function claimed(key, due_key, c)
   local run, broken, flat = load(key, c.id)
-  if broken then return refused('corrupt', f, flat) end
+  if broken then return refused(broken == 'newer' and 'declined' or broken, f, flat) end
   if not run then return refused('absent', f) end
   local running = run.status == 'running'
   if run.nonce == c.nonce and run.epoch == f.epoch and live(run, f) and running then return already(key, run, f) end

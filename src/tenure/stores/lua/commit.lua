@@ -19,7 +19,7 @@ local function found()
   if rest then return load(KEYS[3], ARGV[4]) end
   local got = read('HMGET', KEYS[3], 'id', 'token', 'nonce', 'epoch', 'status', 'lease_until_ms', 'last_seq', 'head',
     'version', 'step', 'crashes', 'touch')
-  if not got then return nil, true, {} end
+  if not got then return nil, 'corrupt', {} end
   if not got[1] and call('EXISTS', KEYS[3]) == 0 then return nil, false end
   local run = {
     id = got[1], token = got[2], nonce = got[3], epoch = got[4], status = got[5], lease_until_ms = got[6],
@@ -29,11 +29,11 @@ local function found()
     and is_number(run.lease_until_ms) and is_number(run.last_seq) and is_number(run.version) and is_number(run.step)
     and is_number(run.crashes) and is_number(run.touch)
   if good then return run, false end
-  return nil, true, call('HGETALL', KEYS[3])
+  return nil, 'corrupt', call('HGETALL', KEYS[3])
 end
 
 local run, broken, flat = found()
-if broken then return refused('corrupt', f, flat) end
+if broken then return refused(broken, f, flat) end
 if not run then return refused('absent', f) end
 local length = read('LLEN', KEYS[4])
 if length and seq > 0 and seq <= length

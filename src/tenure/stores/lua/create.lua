@@ -14,7 +14,7 @@ local id, run, digest = ARGV[4], cjson.decode(ARGV[5]), ARGV[8]
 local large, blobs = cjson.decode(ARGV[10]), cjson.decode(ARGV[11])
 
 local before, broken, flat = load(KEYS[3], id)
-if broken then return refused('corrupt', f, flat) end
+if broken then return refused(broken, f, flat) end
 if before then
   if before.kind == run.kind and before.input_digest == run.input_digest then return already(KEYS[3], before, f) end
   return refused('conflict', f, flat_of(before))

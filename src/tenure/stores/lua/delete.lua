@@ -16,8 +16,8 @@ local function ended_though_broken()
   for i = 1, #flat, 2 do got[flat[i]] = flat[i + 1] end
   return TERMINAL[got.status] and got.id == ARGV[4] and is_number(got.token) and got.kind and got.priority and got
 end
-if broken then run = ended_though_broken() end
-if broken and not run then return refused('corrupt', f, flat) end
+if broken == 'corrupt' then run = ended_though_broken() end
+if broken and not run then return refused(broken, f, flat) end
 if not run then
   call('HSET', KEYS[1], 'touch', text(f.us))
   return {'already', '', text(f.us), {}, ''}

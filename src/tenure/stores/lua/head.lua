@@ -16,6 +16,7 @@ local floor, max, min = math.floor, math.max, math.min
 local OPEN = {queued = true, running = true, suspended = true}
 local TERMINAL = {completed = true, failed = true, cancelled = true}
 local GRANTS = 32
+local SCHEMA = 1
 
 local function text(number)
   return format('%.0f', number)
@@ -115,14 +116,15 @@ local function sound(run, id)
   return run.grants == '' or last_grant(run) ~= nil
 end
 
--- The record of a run, nil if there is none; and, where it is not one, true and what is there.
+-- The record of a run, nil if there is none; and, where it is none for us, 'corrupt' or 'newer' and what is there.
 local function load(key, id)
   local flat = read('HGETALL', key)
-  if not flat then return nil, true, {} end
+  if not flat then return nil, 'corrupt', {} end
   if #flat == 0 then return nil, false end
   local run = {}
   for i = 1, #flat, 2 do run[flat[i]] = flat[i + 1] end
-  if not sound(run, id) then return nil, true, flat end
+  if is_number(run.schema) and tonumber(run.schema) > SCHEMA then return nil, 'newer', flat end
+  if not sound(run, id) then return nil, 'corrupt', flat end
   return run, false
 end
 

@@ -12,7 +12,7 @@ if not f then return {'again', 'meta'} end
 local id, run, large = ARGV[4], cjson.decode(ARGV[5]), cjson.decode(ARGV[11])
 
 local before, broken, flat = load(KEYS[3], id)
-if broken then return refused('corrupt', f, flat) end
+if broken then return refused(broken, f, flat) end
 if before then
   for line in string.gmatch(before.grants, '[^\n]+') do
     local got = parts(line) or {}

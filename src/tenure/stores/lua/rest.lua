@@ -18,7 +18,7 @@ local statuses = {}
 for i, status in ipairs(STATUSES) do statuses[status] = KEYS[6 + i] end
 
 local run, broken, flat = load(KEYS[3], id)
-if broken then return refused('corrupt', f, flat) end
+if broken then return refused(broken, f, flat) end
 
 -- One table for each change: `already`, `refusal`, `apply`, as the law has them.
 local laws = {reattach = {absent = 'history_lost'}, post = {}, ['end'] = {}, repair = {}}
