@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from stores.redis_kit import begun, claim, grant_of, opened, refused, step, until
+from stores.test_redis_open import acl_line, use_everything
 from tenure.core import build
 from tenure.core.run import Commit, Delete, End, How, Renew, Status, Verdict
 from tenure.errors import CorruptRecord, InvalidUrl, OutcomeUnknown, StoreUnavailable, StoreUnsafe
@@ -271,3 +272,20 @@ async def test_a_cluster_that_is_not_one_and_nodes_that_are_not_there_are_named(
         open_store(f"{cluster.url}/3")
     with redis.Redis.from_url(redis7_url) as client:
         assert client.exists(f"tenure:{{{namespace}:0}}:run:r1")
+
+
+async def test_the_user_of_the_acl_file_may_do_all_that_a_cluster_needs(namespace: str) -> None:
+    with ClusterSet(VALKEY9, options={"appendonly": "yes"}) as nodes:
+        for node in nodes.nodes:
+            asked(node, "ACL", "SETUSER", *acl_line())
+        url = nodes.url.replace("://", "://tenure:word@")
+        async with opened(f"{url}?shards={SHARDS}", namespace=namespace) as store, store.beside() as other:
+            assert "word" not in store.url
+            await use_everything(store, other)
+            _, change = (await begun_on_each(store))[0]
+            move(nodes, store._opened().of(change.run).keys.run(change.run), whole=False)
+            assert (await store.load(change.run)) is not None, "+asking"
+            for node in nodes.nodes:
+                asked(node, "ACL", "SETUSER", "tenure", "-hgetall")
+            with pytest.raises(StoreUnsafe, match="hgetall"):
+                await store.load(change.run)
