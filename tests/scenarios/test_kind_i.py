@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import redis
 
@@ -11,6 +12,7 @@ from stores.redis_kit import grant_of, opened
 from stores.test_redis_open import use_everything
 from tenure.core import build, journal
 from tenure.core.run import Ask, Claim, Delete, End, How, Request, Status, Verdict
+from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.testing.servers import REDIS7, VALKEY9
 
@@ -29,7 +31,7 @@ async def _in_every_status(store: Store) -> None:
         after = None if status in (Status.RUNNING, Status.QUARANTINED, Status.CANCELLED) else status
         events = [journal.event(journal.CHECKPOINT, value="x" * 100_000)]
         wants = ("another",) if after is Status.SUSPENDED else None
-        effects = {"status": after, "wants": wants, "inbox_seq": 1, "blobs": [b"y" * 100_000, b"z"]}
+        effects: dict[str, Any] = {"status": after, "wants": wants, "inbox_seq": 1, "blobs": [b"y" * 100_000, b"z"]}
         change = build.commit(grant_of(run), 2, run.head, events, **effects)
         assert (await store.commit(change)).verdict is Verdict.LANDED
         if status is Status.QUARANTINED:
@@ -92,7 +94,7 @@ async def test_b096_what_a_step_records_and_asks_for_stays_when_the_step_is_save
         grant = grant_of(run)
         for what in order:
             if what == "record":
-                effects = {"requests": {"q1": Request(digest="d" * 64)}}
+                effects: dict[str, Any] = {"requests": {"q1": Request(digest="d" * 64)}}
                 change = build.commit(grant, run.last_seq + 1, run.head, recorded, **effects)
             else:
                 change = build.commit(grant, run.last_seq + 1, run.head, saved, step=1)
@@ -101,6 +103,6 @@ async def test_b096_what_a_step_records_and_asks_for_stays_when_the_step_is_save
             assert run is not None
         assert set(run.requests) == {"q1"}
         rows = await store.tail(run_id)
-        assert journal.verify_run(run, rows).ok
+        assert verify_run(run, rows).ok
         state = journal.fold(rows)
         assert (("", "tool:t1") in state.records, state.last) == (True, {"messages": ["m"]})

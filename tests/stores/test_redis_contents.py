@@ -21,6 +21,7 @@ from tenure.core import build, journal
 from tenure.core.run import (
     Answer,
     Ask,
+    Change,
     Claim,
     Delete,
     End,
@@ -137,7 +138,7 @@ async def test_a_newer_record_is_refused_by_name_and_hides_no_other(redis_url: s
         assert (answer.why, answer.run is not None and answer.run.schema) == (Why.DECLINED, 7)
         assert "r1" in [hint.run for hint in await store.due(["k"])], "it stays due for newer workers"
         before = await store.raw("r1")
-        changes = [
+        changes: list[Change] = [
             End(run="r1", how=How.CANCEL),
             build.post(run="r1", item="i", name="go", ask=Ask.SIGNAL),
             build.create(run="r1", kind="k", value=1),
