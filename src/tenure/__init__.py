@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tenure.approving import OpenRequest as OpenRequest
     from tenure.approving import asking as asking
     from tenure.core.approvals import Decision as Decision
+    from tenure.core.budget import Budget as Budget
     from tenure.core.messages import AssistantMessage as AssistantMessage
     from tenure.core.messages import ProviderPart as ProviderPart
     from tenure.core.messages import SystemMessage as SystemMessage
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from tenure.errors import MissingExtra as MissingExtra
     from tenure.errors import NotAllowed as NotAllowed
     from tenure.errors import OutcomeUnknown as OutcomeUnknown
+    from tenure.errors import OutOfBudget as OutOfBudget
     from tenure.errors import OutputInvalid as OutputInvalid
     from tenure.errors import ReplayDrift as ReplayDrift
     from tenure.errors import RequestClosed as RequestClosed
@@ -111,6 +113,7 @@ _HOME: dict[str, str] = {
     "Agent": "tenure.agent.agent",
     "App": "tenure.app",
     "AssistantMessage": "tenure.core.messages",
+    "Budget": "tenure.core.budget",
     "CancelRequested": "tenure.errors",
     "CheckpointedAgent": "tenure.agent.checkpointed",
     "Code": "tenure.errors",
@@ -144,6 +147,7 @@ _HOME: dict[str, str] = {
     "NOT_DONE": "tenure.agent.tool",
     "NotAllowed": "tenure.errors",
     "OpenRequest": "tenure.approving",
+    "OutOfBudget": "tenure.errors",
     "OutcomeUnknown": "tenure.errors",
     "OutputInvalid": "tenure.errors",
     "ProviderPart": "tenure.core.messages",

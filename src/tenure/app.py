@@ -16,6 +16,7 @@ from tenure.active import ActiveRun
 from tenure.calling import hints_of, readable, unwrapped
 from tenure.codec import from_json_value, round_trip
 from tenure.core import ids
+from tenure.core.budget import Budget
 from tenure.errors import NotAllowed, UnknownKind
 from tenure.redaction import Redaction, redaction_of
 
@@ -43,7 +44,7 @@ class Kind(Generic[In, Out]):
     """A named handler with the types of its input and result; made by `App.kind`.
 
     `max_crashes` takeovers without a step in between quarantine a run; `retries` is how often a handler that raised is
-    called again; `timeout` bounds one call, in seconds.
+    called again; `timeout` bounds one call, in seconds. `budget` takes attempts and wall_time, over all calls.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Kind(Generic[In, Out]):
         max_crashes: int = 3,
         retries: int = 0,
         timeout: float | None = None,
+        budget: Budget | None = None,
         types: tuple[Any, Any] | None = None,
     ) -> None:
         self.name = ids.kind_name(name)
@@ -70,6 +72,9 @@ class Kind(Generic[In, Out]):
         self.retries = retries
         self.timeout = timeout
         self.agent: AgentLike[Any] | None = None
+        self.budget = budget
+        if budget is not None:
+            budget.only("attempts", "wall_time", what=f"the handler of kind {name}")
         self._given = types
 
     def __repr__(self) -> str:
@@ -97,6 +102,7 @@ class Kind(Generic[In, Out]):
             max_crashes=self.max_crashes,
             retries=self.retries,
             timeout=self.timeout,
+            budget=self.budget,
             types=self._types,
         )
         made.agent = self.agent
@@ -175,12 +181,22 @@ class App:
         self._lifespan = lifespan
 
     def kind(
-        self, name: str, /, *, max_crashes: int = 3, retries: int = 0, timeout: float | None = None
+        self,
+        name: str,
+        /,
+        *,
+        max_crashes: int = 3,
+        retries: int = 0,
+        timeout: float | None = None,
+        budget: Budget | None = None,
     ) -> KindDecorator:
         """Decorate the handler of a kind: `async def handler(run, input)`; a plain def runs in a worker thread."""
 
         def register(fn: Callable[..., Any], /) -> Kind[Any, Any]:
-            return self._add(Kind(name, fn, max_crashes=max_crashes, retries=retries, timeout=timeout))
+            made: Kind[Any, Any] = Kind(
+                name, fn, max_crashes=max_crashes, retries=retries, timeout=timeout, budget=budget
+            )
+            return self._add(made)
 
         return cast("KindDecorator", register)
 

@@ -15,6 +15,7 @@ import anyio.lowlevel
 
 from tenure.clock import Clock
 from tenure.core import build, canonical, journal, rules
+from tenure.core.budget import held_before_ms
 from tenure.core.run import (
     Answer,
     Commit,
@@ -203,6 +204,7 @@ class Committer:
                 ordinal=run.ordinal,
                 owner=grant.owner,
                 code_version=self._code_version,
+                held_ms=held_before_ms(run, self.state.held_before),
             )
             events.insert(0, start)
         return build.commit(

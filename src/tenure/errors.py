@@ -26,6 +26,7 @@ class Code(StrEnum):
     RUN_FAILED = "RUN_FAILED"
     RUN_CANCELLED = "RUN_CANCELLED"
     STEP_FAILED = "STEP_FAILED"
+    OUT_OF_BUDGET = "OUT_OF_BUDGET"
     STEP_LIMIT = "STEP_LIMIT"
     OUTPUT_INVALID = "OUTPUT_INVALID"
     LINEAGE_BROKEN = "LINEAGE_BROKEN"
@@ -174,10 +175,23 @@ class StepFailed(TenureError):
         self.detail = detail
 
 
-class StepLimit(TenureError):
+class OutOfBudget(TenureError):
+    """The run used up what it may use; `budget` names the limit. It has failed, and trying again changes nothing."""
+
+    code = Code.OUT_OF_BUDGET
+
+    def __init__(self, message: str, *, budget: str, run: Run | None = None, run_id: str | None = None) -> None:
+        super().__init__(message, run=run, run_id=run_id)
+        self.budget = budget
+
+
+class StepLimit(OutOfBudget):
     """The agent asked its model as often as it may and has no final answer."""
 
     code = Code.STEP_LIMIT
+
+    def __init__(self, message: str, *, run: Run | None = None) -> None:
+        super().__init__(message, budget="max_steps", run=run)
 
 
 class OutputInvalid(TenureError):

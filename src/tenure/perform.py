@@ -16,12 +16,14 @@ from tenure.active import ActiveRun
 from tenure.app import App, Kind
 from tenure.calling import cancelled_from_outside, invoke
 from tenure.core import canonical, rules
+from tenure.core.budget import held_before_ms
 from tenure.core.run import Ask, Due, Item, Status
 from tenure.errors import (
     Draining,
     InvalidContent,
     NotAllowed,
     OutcomeUnknown,
+    OutOfBudget,
     RunDeclined,
     RunQuarantined,
     RunSuspended,
@@ -138,7 +140,8 @@ async def _call(kind: Kind[Any, Any], active: ActiveRun[Any]) -> list[Item]:
 async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
     raised: Exception | None = None
     value: Any = None
-    with active.steps.scope, anyio.move_on_after(kind.timeout) as limit:
+    left_s = _left_s(kind, active)
+    with active.steps.scope, anyio.move_on_after(left_s) as budget, anyio.move_on_after(kind.timeout) as limit:
         try:
             async with anyio.create_task_group() as tasks:
                 active.tasks = tasks
@@ -161,12 +164,34 @@ async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
     if active.steps.scope.cancelled_caught:
         message = f"run {active.id} was cut by a drain; another worker goes on"
         raise Draining(message, run_id=active.id)
+    if budget.cancelled_caught:
+        raise _out(active, "wall_time", f"{kind.budget.wall_time if kind.budget else 0} s are used")
     if limit.cancelled_caught:
         message = f"the call took longer than {kind.timeout} s"
         raise _TimedOut(message)
     if raised is not None:
         raise raised
     return value
+
+
+def _left_s(kind: Kind[Any, Any], active: ActiveRun[Any]) -> float | None:
+    """What is left of the kind's wall time, None without a limit; OutOfBudget if nothing is left, or no attempt."""
+    budget, lease = kind.budget, active.lease
+    if budget is None:
+        return None
+    if budget.attempts is not None and active.attempt > budget.attempts:
+        raise _out(active, "attempts", f"this is attempt {active.attempt} of {budget.attempts}")
+    if budget.wall_time is None:
+        return None
+    left_s = budget.wall_time - held_before_ms(lease.run, lease.state.held_before) / 1000
+    if left_s <= 0:
+        raise _out(active, "wall_time", f"{budget.wall_time} s are used")
+    return left_s
+
+
+def _out(active: ActiveRun[Any], name: str, what: str) -> OutOfBudget:
+    message = f"run {active.id} is out of budget: {name}: {what}; raise the budget, or divide the work"
+    return OutOfBudget(message, budget=name, run=active.lease.run)
 
 
 def _bare(error: Exception, run_id: str) -> Exception:
@@ -214,7 +239,7 @@ async def _failed(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception
     else:
         code, message = HANDLER_FAILED, f"{type(error).__name__.strip('_')[:200]}: {said(error)}"
     run = active.lease.run
-    if run.failures < kind.retries:
+    if run.failures < kind.retries and not isinstance(error, OutOfBudget):
         after_s = rules.back_off_ms(run.failures + 1) / 1000
         active.log.warning(
             "failed (%d of %d retries), due in %g s", run.failures, kind.retries, after_s, exc_info=error

@@ -170,8 +170,8 @@ async def test_an_agent_opens_what_it_is_not_given() -> None:
         async with CheckpointedAgent(agent, "memory://"):
             message = "of the block"
             raise ValueError(message)
-    with pytest.raises(ConnectionError):
-        await CheckpointedAgent(Agent(ScriptedModel([ConnectionError()]), name="walker"), "memory://").run("go")
+    with pytest.raises(RuntimeError):
+        await CheckpointedAgent(Agent(ScriptedModel([RuntimeError()]), name="walker"), "memory://").run("go")
 
 
 async def test_the_output_type_flows_through_every_door(ledger: Ledger) -> None:

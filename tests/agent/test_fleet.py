@@ -38,10 +38,10 @@ async def test_a_worker_finishes_what_an_agent_in_another_process_began(ledger: 
     def answer(request: Any) -> Any:
         if request.step == 1:
             return assistant("", call("c1", n=1))
-        return ConnectionError("down") if down and down.pop() else "done"
+        return RuntimeError("down") if down and down.pop() else "done"
 
     agent = Agent(FunctionModel(answer), name="walker", tools=[look])
-    with pytest.raises(ConnectionError):
+    with pytest.raises(RuntimeError):
         await CheckpointedAgent(agent, ledger).run("go", id="w1")
     await work(app_with(agent), ledger, "w1")
     assert await ledger.handle("w1", agent).result() == "done"
@@ -50,7 +50,7 @@ async def test_a_worker_finishes_what_an_agent_in_another_process_began(ledger: 
 
 async def test_an_agent_finishes_what_a_worker_began(ledger: Ledger) -> None:
     down = [True]
-    agent = Agent(FunctionModel(lambda _: ConnectionError("x") if down and down.pop() else "done"), name="walker")
+    agent = Agent(FunctionModel(lambda _: RuntimeError("x") if down and down.pop() else "done"), name="walker")
     await ledger.submit(agent, "go", id="w1")
     await work(app_with(agent, retries=1), ledger, "w1")
     run = await ledger.load("w1")

@@ -44,11 +44,11 @@ async def test_b139_a_failing_model_leaves_the_run_and_only_its_own_call_is_made
     def answer(request: Any) -> Any:
         if request.step == 1:
             return assistant("", call("c1", "send"))
-        return ConnectionError("provider down") if trouble and trouble.pop() else "done"
+        return RuntimeError("provider down") if trouble and trouble.pop() else "done"
 
     model = FunctionModel(answer)
     durable = CheckpointedAgent(Agent(model, name="walker", tools=[send]), ledger)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(RuntimeError):
         await durable.run("go", id="w1")
     run = await ledger.load("w1")
     assert (run.status, run.failures) == (Status.QUEUED, 1)
@@ -56,7 +56,7 @@ async def test_b139_a_failing_model_leaves_the_run_and_only_its_own_call_is_made
         try:
             assert await durable.recover("w1") == "done"
             break
-        except ConnectionError:
+        except RuntimeError:
             continue
         except LeaseHeld as held:
             await anyio.sleep(held.remaining_ms / 1000)
@@ -166,7 +166,7 @@ async def test_o18_instructions_may_change_and_the_journal_says_when(ledger: Led
     down = [True]
 
     def answer(request: Any) -> Any:
-        return ConnectionError("down") if down and down.pop() and request.step == 2 else _next(request)
+        return RuntimeError("down") if down and down.pop() and request.step == 2 else _next(request)
 
     def _next(request: Any) -> Any:
         return assistant("", call("c1")) if request.step == 1 else "done"
@@ -177,7 +177,7 @@ async def test_o18_instructions_may_change_and_the_journal_says_when(ledger: Led
 
     first = Agent(FunctionModel(answer), name="walker", tools=[look], instructions="one")
     down.clear()
-    with pytest.raises(ConnectionError):
+    with pytest.raises(RuntimeError):
         await CheckpointedAgent(first, ledger).run("go", id="w1")
     second = Agent(FunctionModel(_next, name="better"), name="walker", tools=[look], instructions="two")
     assert await CheckpointedAgent(second, ledger).recover("w1") == "done"

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tenure import ActiveRun, App, Ledger, Run, Store, open_store
+from tenure.clock import ManualClock
 from tenure.perform import perform
 
 
@@ -41,8 +42,10 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(app: App, url: str = "memory://", **options: Any) -> AsyncIterator[Fleet]:
-    """Open a store and a ledger for an app."""
-    store: Store = open_store(url)
+async def fleet(
+    app: App, url: str = "memory://", *, clock: ManualClock | None = None, **options: Any
+) -> AsyncIterator[Fleet]:
+    """Open a store, with a clock of its own if one is given, and a ledger for an app."""
+    store: Store = open_store(url, clock=clock)
     async with store, Ledger(store, **options) as ledger:
         yield Fleet(app, ledger)

@@ -44,9 +44,9 @@ def test_every_command_and_option_on_the_pages_exists() -> None:
             assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= options, (page.name, line)
 
 
-@pytest.mark.parametrize("at", [0, 1])
-def test_the_programs_about_redaction_print_what_the_page_says(at: int, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "redaction.md").read_text()
+@pytest.mark.parametrize("name,at", [("redaction", 0), ("redaction", 1), ("budgets", 0)])
+def test_the_programs_on_the_pages_print_what_the_pages_say(name: str, at: int, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text()
     program = tmp_path / "program.py"
     program.write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[at])
     said = subprocess.run([sys.executable, str(program)], check=True, capture_output=True, text=True, timeout=60)

@@ -10,12 +10,15 @@ from tenure.active import ActiveRun
 from tenure.agent.context import ContextPolicy
 from tenure.agent.model import Model, ModelRequest
 from tenure.agent.tool import Effect, Tool, tool
+from tenure.agent.trouble import PATIENT
 from tenure.codec import adapter, from_json_value
 from tenure.core import canonical, journal
+from tenure.core.budget import Budget
 from tenure.core.ids import kind_name
 from tenure.core.loop import SHAPE, Ask, Finish
 from tenure.core.messages import SystemMessage, Text, ToolCall
 from tenure.errors import InvalidContent, NotAllowed
+from tenure.retry import Retry
 
 Out = TypeVar("Out")
 
@@ -27,6 +30,9 @@ class Agent(Generic[Out]):
     Instructions, model and settings may change between attempts; the journal says when they did. `context` is applied
     before each question in the order given. `enforce_lineage` fails a run with LINEAGE_BROKEN before its model is shown
     something that the journal does not explain.
+
+    `budget` is what a run may use over all its attempts. `retry` is how often a model is asked that was not reached,
+    was busy or failed on its side; `model_timeout` (seconds) holds for each time.
     """
 
     @overload
@@ -42,6 +48,9 @@ class Agent(Generic[Out]):
         settings: Mapping[str, Any] | None = None,
         context: ContextPolicy | Sequence[ContextPolicy] = (),
         enforce_lineage: bool = False,
+        budget: Budget | None = None,
+        retry: Retry = PATIENT,
+        model_timeout: float | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -57,6 +66,9 @@ class Agent(Generic[Out]):
         settings: Mapping[str, Any] | None = None,
         context: ContextPolicy | Sequence[ContextPolicy] = (),
         enforce_lineage: bool = False,
+        budget: Budget | None = None,
+        retry: Retry = PATIENT,
+        model_timeout: float | None = None,
     ) -> None: ...
 
     def __init__(
@@ -72,6 +84,9 @@ class Agent(Generic[Out]):
         settings: Mapping[str, Any] | None = None,
         context: ContextPolicy | Sequence[ContextPolicy] = (),
         enforce_lineage: bool = False,
+        budget: Budget | None = None,
+        retry: Retry = PATIENT,
+        model_timeout: float | None = None,
     ) -> None:
         self.model = model
         self.name = kind_name(name)
@@ -81,6 +96,9 @@ class Agent(Generic[Out]):
         self.settings = dict(settings or {})
         self.context: tuple[ContextPolicy, ...] = (context,) if callable(context) else tuple(context)
         self.enforce_lineage = enforce_lineage
+        self.budget = budget
+        self.retry = retry
+        self.model_timeout = model_timeout
         self.tools: dict[str, Tool[..., Any]] = {}
         for given in tools:
             made = given if isinstance(given, Tool) else tool(given)

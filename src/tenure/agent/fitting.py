@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from tenure.agent.agent import Agent
+from tenure.agent.asking import Asking
 from tenure.agent.context import CompactResults, Context, ContextPolicy, SlidingWindow, Summarise
 from tenure.agent.model import Model, ModelReply, ModelRequest
 from tenure.core import history
@@ -40,14 +41,6 @@ class Committing(Protocol):
         ...
 
 
-class Replying(Protocol):
-    """What asks a model and returns its answer."""
-
-    async def __call__(self, request: ModelRequest, /, *, model: Model | None = None) -> ModelReply:
-        """Return the answer of `model`, the agent's own if none is named."""
-        ...
-
-
 class Fitting:
     """The policies of one attempt."""
 
@@ -59,14 +52,14 @@ class Fitting:
         /,
         *,
         commit: Committing,
-        reply: Replying,
+        asking: Asking,
         ready: Callable[[], Awaitable[None]],
     ) -> None:
         self._agent = agent
         self._lease = lease
         self._state = state
         self._commit = commit
-        self._reply = reply
+        self._asking = asking
         self._ready = ready
         self._done = 0
 
@@ -119,10 +112,13 @@ class Fitting:
             attempt=run.attempt,
             aside=name,
         )
-        reply = await self._reply(request, model=model)
+        reply = await self._asking.reply(request, model=model)
         # A summary without its calls: nobody would make them.
         message = AssistantMessage(parts=tuple(p for p in reply.message.parts if isinstance(p, Text)))
-        await self._commit([aside(name, message, scope=state.scope, usage=reply.usage, model=model.name)])
+        micros = self._asking.micros(model, reply)
+        await self._commit(
+            [aside(name, message, scope=state.scope, usage=reply.usage, model=model.name, micros=micros)]
+        )
         return replace(reply, message=message)
 
     async def _replace(

@@ -7,13 +7,13 @@ has a longer one.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
-from typing import Any, Generic, Protocol, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, TypeVar
 
 from tenure.agent.agent import Agent
+from tenure.agent.asking import Asking, Watcher
 from tenure.agent.calls import Calls, decline
 from tenure.agent.fitting import Fitting, broken
-from tenure.agent.model import Delta, Model, ModelReply, ModelRequest, StreamingModel
 from tenure.calling import Threads
 from tenure.core.journal import Event
 from tenure.core.lineage import unexplained
@@ -32,7 +32,6 @@ from tenure.errors import (
     CancelRequested,
     CorruptRecord,
     InvalidContent,
-    NotAllowed,
     OutputInvalid,
     RunQuarantined,
     StepLimit,
@@ -46,18 +45,6 @@ Out = TypeVar("Out")
 
 Gate = Callable[[str], AbstractAsyncContextManager[None]]
 """Lets one thing after another begin, named for people; raises, or does not come back, where nothing may begin."""
-
-
-class Watcher(Protocol):
-    """Who is shown a run while it goes on."""
-
-    async def delta(self, piece: Delta, /) -> None:
-        """Take a piece of the answer that is on its way."""
-        ...
-
-    async def landed(self) -> None:
-        """Take note that the journal has grown."""
-        ...
 
 
 async def drive(
@@ -123,10 +110,12 @@ class _Runner(Generic[Out]):
         self._watcher = watcher
         self._shape = agent.shape_event(state.shape, scope=state.scope, stored=lease.redacted)
         self._gate = gate
-        self._fitting = Fitting(agent, lease, state, commit=self._commit, reply=self._reply, ready=self._shaped)
+        self._asking = Asking(agent, lease, state, commit=self._commit, watcher=watcher)
+        self._fitting = Fitting(agent, lease, state, commit=self._commit, asking=self._asking, ready=self._shaped)
         self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land, threads=threads)
 
     async def run(self) -> Out:
+        self._asking.check()
         while True:
             match next_action(self._state, max_steps=self._agent.max_steps):
                 case Ask() as ask:
@@ -156,15 +145,17 @@ class _Runner(Generic[Out]):
         if self._agent.enforce_lineage and (found := unexplained(self._state.lineage, ask.messages)) is not None:
             raise broken(found, run)
         shown = request(self._state, system=self._agent.system_digest, tools=self._agent.tools_digest)
-        reply = await self._reply(self._agent.request(ask, run_id=run.id, attempt=run.attempt, scope=scope))
+        reply = await self._asking.reply(self._agent.request(ask, run_id=run.id, attempt=run.attempt, scope=scope))
         message_ = distinct(reply.message, self._state)
         refused = {call.id: why for call in message_.calls if (why := self._refusal(call)) is not None}
+        refused |= self._asking.too_many(message_)
         events = answer(
             self._state,
             message_,
             usage=reply.usage,
             model=self._agent.model.name,
             finish=reply.finish,
+            micros=self._asking.micros(self._agent.model, reply),
             refused=refused,
         )
         await self._commit([shown, *events], step=1)
@@ -174,24 +165,6 @@ class _Runner(Generic[Out]):
             # What is stored is what is called, by this holder as by a successor; and what a person approves.
             return "Redacted", "the arguments hold what looks like a secret, which is not stored; pass a name for it"
         return self._agent.refusal(call)
-
-    async def _reply(self, request: ModelRequest, /, *, model: Model | None = None) -> ModelReply:
-        aside, model = model is not None, model or self._agent.model
-        self._lease.check()
-        if aside or self._watcher is None or not isinstance(model, StreamingModel):
-            return await model.ask(request)
-        reply: ModelReply | None = None
-        pieces: Any = model.ask_stream(request)
-        async with aclosing(pieces) if hasattr(pieces, "aclose") else nullcontext():
-            async for piece in pieces:
-                if isinstance(piece, ModelReply):
-                    reply = piece
-                else:
-                    await self._watcher.delta(piece)
-        if reply is None:
-            message = f"model {model.name} ended its stream without a whole answer; yield a ModelReply last"
-            raise NotAllowed(message)
-        return reply
 
     async def _shaped(self) -> None:
         if self._shape:

@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack, suppress
 from typing import TypeVar
 
 from tenure.agent.agent import Agent
-from tenure.agent.runner import Watcher, drive
+from tenure.agent.asking import Watcher
+from tenure.agent.runner import drive
 from tenure.codec import to_json_value
 from tenure.core.run import Status
 from tenure.errors import (
@@ -14,9 +15,9 @@ from tenure.errors import (
     InvalidContent,
     LeaseHeld,
     LineageBroken,
+    OutOfBudget,
     OutputInvalid,
     RunClosed,
-    StepLimit,
 )
 from tenure.handle import Handle
 from tenure.lease import Lease
@@ -32,7 +33,7 @@ async def settled(agent: Agent[Out], lease: Lease, /, *, watcher: Watcher | None
     """Drive the agent and settle its run: completed with its output, or failed for good with the code of the error."""
     try:
         value = to_json_value(await drive(agent, lease, watcher=watcher), agent.output)
-    except (StepLimit, OutputInvalid, InvalidContent, LineageBroken) as error:
+    except (OutOfBudget, OutputInvalid, InvalidContent, LineageBroken) as error:
         await lease.settle(Status.FAILED, code=error.code.value, message=error.message)
     except CancelRequested as error:
         await lease.settle(Status.CANCELLED, code="cancelled", message=error.message)

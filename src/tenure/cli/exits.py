@@ -40,6 +40,7 @@ EXIT: dict[Code, Exit] = {
     Code.RUN_FAILED: Exit.ENDED_BADLY,
     Code.RUN_CANCELLED: Exit.ENDED_BADLY,
     Code.STEP_FAILED: Exit.FAILED,
+    Code.OUT_OF_BUDGET: Exit.ENDED_BADLY,
     Code.STEP_LIMIT: Exit.FAILED,
     Code.OUTPUT_INVALID: Exit.FAILED,
     Code.LINEAGE_BROKEN: Exit.FAILED,

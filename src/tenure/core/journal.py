@@ -108,6 +108,7 @@ class State:
     last: Any = None
     checkpoints: int = 0
     attempts: int = 0
+    held_before: tuple[int, int] = (0, 0)
     records: dict[tuple[str, str], Event] = field(default_factory=dict)
     started: set[tuple[str, str]] = field(default_factory=set)
     consumed: dict[str, Event] = field(default_factory=dict)
@@ -120,10 +121,12 @@ class State:
             case "run/start":
                 self.input = found.get("input")
                 self._restate(found)
+                self.held_before = (0, self.held_before[1])  # grants of the run that it goes back to are not its own
             case "context/replace":
                 self._restate(found)
             case "attempt/start":
                 self.attempts += 1
+                self.held_before = int(found.get("ordinal", 0)), int(found.get("held_ms", self.held_before[1]))
             case "checkpoint":
                 self.last = found.get("value")
                 self.checkpoints += 1

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from tenure.core import canonical, journal, restating
+from tenure.core.budget import Spent
 from tenure.core.journal import Event
 from tenure.core.lineage import CONTEXT, MODEL, REFUSED, START, Lineage
 from tenure.core.messages import (
@@ -95,12 +96,17 @@ class AgentState:
     started: set[str] = field(default_factory=set)
     resolved: dict[str, int] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
-    usage: Usage = field(default_factory=Usage)
+    spent: Spent = field(default_factory=Spent)
     shape: Mapping[str, Any] = field(default_factory=dict)
     lineage: Lineage = field(default_factory=Lineage)
     forgets: bool = False
     fitted: tuple[int, ...] = (0, 0)
     asides: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def usage(self) -> Usage:
+        """Return what the answers used, those to context policies included."""
+        return self.spent.usage
 
     @property
     def open(self) -> tuple[ToolCall, ...]:
@@ -144,8 +150,10 @@ class AgentState:
             case "model/request":
                 self.lineage.told = len(self.lineage.blocks)
             case journal.RECORD if str(found.get("name")).startswith(CONTEXT):
-                self.asides[str(found["name"])] = found.get("value")
-                self.usage += usage_from_json((found.get("value") or {}).get("usage", {}))
+                value = self.asides[str(found["name"])] = found.get("value") or {}
+                self._spend(value, None)
+            case "budget/reserved":
+                self.spent = self.spent.reserve(found)
             case journal.CONTEXT_REPLACE:
                 self.begun = True
                 restating.restore(self, found.get("agent"))
@@ -182,9 +190,12 @@ class AgentState:
                 raise _impossible(f"call id {call.id} is used twice")
             self.seen.add(call.id)
         self.step += 1
-        self.usage += usage_from_json(found.get("usage", {}))
+        self._spend(found, message)
         self.say(message, f"{MODEL}{self.step}")
         self.held = message.calls
+
+    def _spend(self, found: Mapping[str, Any], message: AssistantMessage | None) -> None:
+        self.spent = self.spent.answered(usage_from_json(found.get("usage", {})), int(found.get("micros", 0)), message)
 
     def _result(self, found: Event) -> None:
         call_id = str(found["name"]).removeprefix(TOOL)

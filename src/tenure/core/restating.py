@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.approvals import Asked
+from tenure.core.budget import Spent, spent_from_json
 from tenure.core.journal import Event, State
 from tenure.core.lineage import Lineage
 from tenure.core.messages import (
@@ -17,8 +18,6 @@ from tenure.core.messages import (
     ToolMessage,
     from_json,
     to_json,
-    usage_from_json,
-    usage_to_json,
 )
 from tenure.errors import CorruptRecord
 
@@ -30,7 +29,7 @@ Writer = Callable[[Any], Any]
 _AGENT: dict[str, tuple[Writer, Writer]] = {
     "step": (int, int),
     "repairs": (int, int),
-    "usage": (usage_to_json, usage_from_json),
+    "spent": (Spent.to_json, spent_from_json),
     "shape": (dict, dict),
     "started": (sorted, set),
     "resolved": (dict, dict),
@@ -39,7 +38,7 @@ _AGENT: dict[str, tuple[Writer, Writer]] = {
     "fitted": (list, tuple),
     "asides": (dict, dict),
 }
-"""Field -> how it is written and read. A field of another part of the state (a budget, say) is one more line here."""
+"""Field -> how it is written and read. A field of another part of the state is one more line here."""
 
 APART = frozenset({"scope", "begun", "ended", "messages", "lineage", "held", "results"})
 """Fields that are not restated as they are: the conversation with its calls, below; which run it is, and its end."""
@@ -92,6 +91,7 @@ def run(state: State, /, *, conversation: bool = False) -> dict[str, Any]:
         "input": state.input,
         "last": state.last,
         "checkpoints": state.checkpoints,
+        "held_before": list(state.held_before),
         "records": [dict(found) for found in records],
         "started": sorted([scope, name] for scope, name in state.started),
         "consumed": [] if conversation else [dict(found) for found in state.consumed.values()],
@@ -105,6 +105,8 @@ def restore_run(state: State, value: Mapping[str, Any], /) -> None:
     try:
         state.input, state.last = value["input"], value["last"]
         state.checkpoints = int(value["checkpoints"])
+        ordinal, ms = value.get("held_before", (0, 0))
+        state.held_before = int(ordinal), int(ms)
         records: list[Event] = value["records"]
         state.records = {(str(found.get("scope", "")), str(found["name"])): found for found in records}
         state.started = {(str(scope), str(name)) for scope, name in value["started"]}

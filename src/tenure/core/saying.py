@@ -71,12 +71,14 @@ def answer(
     usage: Usage,
     model: str,
     finish: str = "",
+    micros: int | None = None,
     refused: Mapping[str, tuple[str, str]],
 ) -> list[bytes]:
     """Return the events of a step's checkpoint: the answer, and the error results of calls that cannot be made.
 
-    `refused` is call id to (type, message). A call that is held without such a result can be made by any worker of the
-    same shape, which is how another worker knows that it should decline.
+    `refused` is call id to (type, message), `micros` what the answer cost, if that is known. A call that is held
+    without such a result can be made by any worker of the same shape, which is how another worker knows that it should
+    decline.
     """
     if state.open:
         message_ = f"calls {', '.join(c.id for c in state.open)} have no result; no model takes such a history"
@@ -91,6 +93,7 @@ def answer(
         message=to_json(message),
         usage=usage_to_json(usage),
         held=[call.id for call in message.calls if call.id not in refused],
+        **_cost(micros),
     )
     return [first, *(result_error(call_id, *why, scope=state.scope) for call_id, why in refused.items())]
 
@@ -117,9 +120,15 @@ def output_refused(problem: str, /, *, scope: str = "") -> bytes:
     return journal.event(OUTPUT_REFUSED, scope=scope, message=message)
 
 
-def aside(name: str, message: AssistantMessage, /, *, scope: str, usage: Usage, model: str) -> bytes:
+def _cost(micros: int | None) -> dict[str, int]:
+    return {} if micros is None else {"micros": micros}
+
+
+def aside(
+    name: str, message: AssistantMessage, /, *, scope: str, usage: Usage, model: str, micros: int | None = None
+) -> bytes:
     """Return the record of an answer that a context policy was given; its name begins with `context:`."""
-    value = {"message": to_json(message), "usage": usage_to_json(usage), "model": model}
+    value = {"message": to_json(message), "usage": usage_to_json(usage), "model": model, **_cost(micros)}
     return journal.event(journal.RECORD, scope=scope, name=name, value=value)
 
 

@@ -1,0 +1,146 @@
+"""Errors of models: told apart from what clients raise, and tried again where that may help."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from typing import Any
+
+import anyio
+import pytest
+
+from agent.parts import events
+from tenure import Agent, CheckpointedAgent, Ledger, ModelRequest, Retry, Status, TryLater
+from tenure.agent.trouble import Sort, classify
+from tenure.testing.models import FunctionModel
+
+QUICK = Retry(attempts=4, wait=0.001, max_wait=5)
+
+
+class Response:
+    def __init__(self, status_code: int, **headers: str) -> None:
+        self.status_code = status_code
+        self.headers = {name.replace("_", "-").title(): value for name, value in headers.items()}
+
+
+class APIStatusError(Exception):
+    """As clients of providers raise it: the status is the response's, or its own."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(f"status {status}")
+        self.response = Response(status, **headers)
+
+
+class APIConnectionError(Exception):
+    pass
+
+
+class Wrapped(Exception):
+    pass
+
+
+def wrapped(error: Exception) -> Wrapped:
+    found = Wrapped("the framework's own")
+    found.__cause__ = error
+    return found
+
+
+def theirs(status: int) -> Exception:
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    return ModelHTTPError(status, "m", {"error": "x"})
+
+
+@pytest.mark.parametrize(
+    "error,sort,retryable",
+    [
+        (APIStatusError(408), Sort.TIMEOUT, True),
+        (APIStatusError(409), Sort.REFUSED, True),
+        (APIStatusError(429), Sort.RATE_LIMIT, True),
+        (APIStatusError(500), Sort.PROVIDER, True),
+        (APIStatusError(529), Sort.PROVIDER, True),
+        (APIStatusError(400), Sort.REFUSED, False),
+        (APIStatusError(401), Sort.REFUSED, False),
+        (APIStatusError(404), Sort.REFUSED, False),
+        (wrapped(APIStatusError(503)), Sort.PROVIDER, True),
+        (APIConnectionError(), Sort.NETWORK, True),
+        (ConnectionResetError(), Sort.NETWORK, True),
+        (wrapped(ConnectionRefusedError()), Sort.NETWORK, True),
+        (TimeoutError(), Sort.TIMEOUT, True),
+        (ValueError("x"), Sort.OTHER, False),
+        (theirs(429), Sort.RATE_LIMIT, True),
+        (theirs(403), Sort.REFUSED, False),
+    ],
+    ids=repr,
+)
+def test_m_sc04_m_er02_one_classifier_tells_what_may_be_tried_again(
+    error: Exception, sort: Sort, *, retryable: bool
+) -> None:
+    found = classify(error)
+    assert (found.sort, found.retryable) == (sort, retryable)
+
+
+def test_m_er02_what_is_told_is_cut_and_names_status_and_wait() -> None:
+    error = APIStatusError(429, retry_after="7")
+    error.args = ("x" * 5000,)
+    error.code = "rate_limit_exceeded"  # type: ignore[attr-defined]
+    found = classify(error)
+    assert (found.status, found.code, found.retry_after, len(found.message)) == (429, "rate_limit_exceeded", 7.0, 1024)
+    assert classify(APIStatusError(503, retry_after_ms="250")).retry_after == 0.25
+    later = email.utils.formatdate(time.time() + 3600, usegmt=True)
+    assert 3000 < (classify(APIStatusError(503, retry_after=later)).retry_after or 0) <= 3600
+    assert classify(APIStatusError(503, retry_after="soon")).retry_after is None
+    assert classify(APIStatusError(503)).retry_after is None
+
+
+def failing(*errors: Exception) -> tuple[Agent[str], FunctionModel]:
+    left = list(errors)
+    model = FunctionModel(lambda _: left.pop(0) if left else "done")
+    return Agent(model, name="walker", retry=QUICK), model
+
+
+async def test_m_sc04_a_busy_model_is_asked_again_and_its_answer_is_one_step(ledger: Ledger) -> None:
+    agent, model = failing(APIStatusError(429, retry_after="0.01"), ConnectionResetError(), APIStatusError(503))
+    assert await CheckpointedAgent(agent, ledger).run("go", id="w1") == "done"
+    assert len(model.asked) == 4
+    assert {request.key for request in model.asked} == {"w1:model-1"}, "the same question"
+    run = await ledger.load("w1")
+    assert (run.step, run.failures, run.attempt) == (1, 0, 1)
+    assert [event["type"] for event in await events(ledger, "w1")].count("assistant/message") == 1
+
+
+@pytest.mark.parametrize("errors", [(APIStatusError(401),), (APIStatusError(503),) * 4], ids=["401", "503, 4 times"])
+async def test_m_er01_what_does_not_help_is_raised_as_it_is_and_the_run_stays(
+    ledger: Ledger, errors: tuple[Exception, ...]
+) -> None:
+    agent, model = failing(*errors)
+    with pytest.raises(APIStatusError) as raised:
+        await CheckpointedAgent(agent, ledger).run("go", id="w1")
+    assert raised.value is errors[-1]
+    assert len(model.asked) == len(errors)
+    assert (await ledger.load("w1")).status is Status.QUEUED
+
+
+async def test_a_provider_that_wants_an_hour_gets_it_without_a_worker(ledger: Ledger) -> None:
+    agent, model = failing(APIStatusError(429, retry_after="3600"))
+    with pytest.raises(TryLater):
+        await CheckpointedAgent(agent, ledger).run("go", id="w1")
+    run = await ledger.load("w1")
+    facts = await ledger.store.facts()
+    assert (run.status, run.failures, len(model.asked)) == (Status.QUEUED, 0, 1)
+    assert run.due_ms is not None
+    assert 3_000_000 < run.due_ms - facts.now_ms <= 3_600_000
+
+
+async def test_m_bu01_a_model_that_does_not_answer_in_time_is_asked_again(ledger: Ledger) -> None:
+    asked: list[int] = []
+
+    async def answer(_: ModelRequest) -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            await anyio.sleep(60)
+        return "done"
+
+    agent = Agent(FunctionModel(answer), name="walker", retry=QUICK, model_timeout=0.5)
+    assert await CheckpointedAgent(agent, ledger).run("go", id="w1") == "done"
+    assert len(asked) >= 2
