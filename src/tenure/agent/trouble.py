@@ -142,21 +142,20 @@ async def patiently(retry: Retry, fn: Callable[[], Awaitable[T]], /) -> T:
     A provider that wants more than `retry.max_wait` seconds is not waited for: the run is put off by TryLater, and its
     worker is free. The last error is raised as it is.
     """
-    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+    from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 
     def again(error: BaseException) -> bool:
         return isinstance(error, retry.on) and of_the_attempt(error) is None and classify(error).retryable
 
-    back_off = wait_exponential_jitter(
-        initial=retry.wait, exp_base=retry.factor, max=retry.max_wait, jitter=retry.wait / 2
-    )
+    back_off = wait_exponential(multiplier=retry.wait, exp_base=retry.factor, max=retry.max_wait)
+    jitter = wait_random(0, retry.wait / 2)
 
     def wait(state: Any) -> float:
         error = state.outcome.exception()
         asked = classify(error).retry_after or 0.0
         if asked > retry.max_wait:
             raise TryLater(after=asked) from error
-        return max(asked, float(back_off(state)))
+        return max(asked, float(back_off(state) + jitter(state)))
 
     trying = AsyncRetrying(
         stop=stop_after_attempt(retry.attempts),
