@@ -190,7 +190,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a handler prints is no answer
     what = subject(json.loads(sys.stdin.readline()))
-    importlib.import_module("tenure.stores.sqlite")
+    for name in ("anyio._backends._asyncio", "tenure.stores.sqlite", "tenure.testing._noted_agent"):
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     answers.write("{}\n")
