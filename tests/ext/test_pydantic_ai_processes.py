@@ -14,6 +14,7 @@ import pytest
 
 from tenure import Ledger, Store, open_store
 from tenure.core import journal
+from tenure.core.verify import verify_run
 from tenure.testing.models import CallLog
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -54,7 +55,7 @@ async def told(store: Store) -> tuple[list[tuple[int, str]], bool]:
         attempt = event.get("attempt", attempt)
         if event["type"] == journal.RECORD:
             found.append((attempt, event["name"]))
-    return found, journal.verify_run(run, rows).ok
+    return found, verify_run(run, rows).ok
 
 
 async def test_i14_a_process_killed_in_the_third_tool_is_gone_on_from_there(tmp_path: Path, namespace: str) -> None:
