@@ -17,16 +17,17 @@ from anyio.abc import TaskGroup
 
 from tenure.claims import Claims
 from tenure.clock import Clock, SystemClock
-from tenure.core import build, canonical, ids, journal
+from tenure.core import build, canonical, ids
 from tenure.core.rules import OPEN
-from tenure.core.run import NOW, Ask, Change, How, Run, Status
+from tenure.core.run import NOW, Ask, Change, Create, How, Run, Status
 from tenure.effects import due_of, lease_ms, milliseconds, tags_of
 from tenure.errors import NotAllowed, RunConflict, RunNotFound, TenureError
+from tenure.forking import forked, retried
 from tenure.handle import Handle, KindLike
 from tenure.heartbeat import HeartbeatThread, Pulse
 from tenure.holding import Holding, leave
 from tenure.redaction import Redaction, redaction_of
-from tenure.refusals import error_of, not_found
+from tenure.refusals import error_of
 from tenure.retrying import resend
 from tenure.run_ids import new_run_id
 from tenure.store import ALL, Store, Where
@@ -258,31 +259,34 @@ class Ledger:
         await self.store.wake("due")
         return run
 
-    async def retry(self, run_id: str, /) -> Handle[Any]:
-        """Submit an ended run's kind and input again as `{id}-retry`, and return its handle; again, the same run.
+    async def retry(self, run_id: str, /, *, step: int | None = None) -> Handle[Any]:
+        """Submit an ended run again as `{id}-retry`, and return its handle; again, the same run.
 
-        RunConflict for a run that is still open.
+        From its input, or with `step` from there: what stands before that step is kept, and the id is
+        `{id}-retry-{step}`. RunConflict for a run that is still open.
         """
         run = await self.load(run_id)
         if run.status in OPEN:
             message = f"run {run.id} is {run.status.value} and goes on by itself; wait for it, or cancel it first"
             raise RunConflict(message, run=run)
-        rows = await self.store.tail(run.id, limit=1)
-        if not rows:
-            raise not_found(run.id)
-        start = journal.events_of(rows[0])[0]
-        again = build.create(
-            run=ids.run_id(f"{run.id}-retry"),
-            kind=run.kind,
-            value=start.get("input"),
-            code_version=self.code_version,
-            priority=run.priority,
-            tags=run.tags,
-            origin=run.id,
-        )
-        await self.ask(again)
+        if step is not None:
+            return await self.fork(run.id, at=step - 1, id=f"{run.id}-retry-{step}")
+        return await self._begin(await retried(self.store, run, code_version=self.code_version))
+
+    async def fork(self, run_id: str, /, *, at: int | str, id: str | None = None) -> Handle[Any]:
+        """Submit a run of the same kind that begins where `run_id` stood, and return its handle.
+
+        `at` is a number of steps, or the address of a commit's last event. The state is restated in the new run and
+        nothing is shared. With an `id`, the same again is the same run.
+        """
+        run = await self.load(run_id)
+        new_id = ids.run_id(id) if id is not None else new_run_id(self.clock)
+        return await self._begin(await forked(self.store, run, at, id=new_id, code_version=self.code_version))
+
+    async def _begin(self, change: Create) -> Handle[Any]:
+        await self.ask(change)
         await self.store.wake("due")
-        return self.handle(again.run)
+        return self.handle(change.run)
 
     async def ask(self, change: Change, /) -> Run:
         """Return the run after a change that needs no grant; a refusal is raised, a lost reply asked again for 30 s."""

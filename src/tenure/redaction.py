@@ -162,12 +162,13 @@ class Redaction:
         match change:
             case Create(row=row) if row is not None:
                 self.names({change.run: change.kind, **change.tags}, "a run's id, kind or tag")
-                stored = [self.event(canonical.encode(event)) for event in journal.events_of(row)]
+                events = journal.events_of(row)
+                stored = [self.event(canonical.encode(event, depth=canonical.RESTATED_DEPTH)) for event in events]
                 first = canonical.decode(stored[0])
                 return replace(
                     change,
                     row=journal.row(change.run, 1, "", journal.body(stored, {}), None),
-                    input_digest=canonical.digest(canonical.encode(first.get("input"))),
+                    input_digest=journal.start_digest(first),
                 )
             case Post():
                 self.name(change.item, "an item's id")

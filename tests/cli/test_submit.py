@@ -173,6 +173,19 @@ def test_release_queues_what_was_set_aside(filled: Console) -> None:
     assert "signal SIGSEGV" in filled("show", "poison").out, "the evidence stays"
 
 
+def test_fork_queues_a_run_that_begins_after_a_step(filled: Console) -> None:
+    assert filled("fork", "done", "--at", "1", "--id", "other").out == "other\n"
+    assert filled("fork", "done", "--at", "1", "--id", "other").code == 0
+    assert filled("fork", "done", "--at", "0", "--id", "other").code == 9
+    run = _load(filled, "other")
+    assert (run.kind, run.status, run.tags) == ("research", Status.QUEUED, {"team": "blue"})
+    assert filled("verify", "other").code == 0
+    assert filled("fork", "done", "--at", "2").code == 2
+    assert filled("fork", "nobody", "--at", "0").code == 3
+    assert filled("retry", "done", "--from", "1").out == "done-retry-1\n"
+    assert filled("retry", "held", "--from", "1").code == 9
+
+
 def test_retry_queues_the_same_input_under_a_new_id(filled: Console) -> None:
     for _ in range(2):
         assert filled("retry", "bad").out == "bad-retry\n"

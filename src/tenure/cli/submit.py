@@ -1,4 +1,4 @@
-"""`submit` and `retry`: queue a run, wait for it if asked."""
+"""`submit`, `retry` and `fork`: queue a run, wait for it if asked."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def register(app: typer.Typer, /) -> None:
     """Add the commands of this file."""
     command(app)(submit)
     command(app)(retry)
+    command(app)(fork)
 
 
 async def submit(
@@ -68,16 +69,43 @@ async def retry(
     place: Place,
     run: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")],
     *,
+    step: Annotated[
+        int | None,
+        typer.Option("--from", metavar="STEP", min=1, show_default=False, help="Keep the steps before this one."),
+    ] = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     output: OutputOption = Shape.TABLE,
 ) -> int:
-    """Queue RUN again from its input, as RUN-retry.
+    """Queue RUN again from its input, as RUN-retry, or from a step.
 
     Prints the new id; asked again, it is the same run.
     """
     async with place.ledger() as ledger:
-        handle = await ledger.retry(run)
+        handle = await ledger.retry(run, step=step)
+        return await _answer(ledger, handle, wait=wait, timeout=timeout, output=output)
+
+
+async def fork(
+    place: Place,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")],
+    *,
+    at: Annotated[
+        str, typer.Option(metavar="STEP", help="After so many steps; or the address of an event, like 12.0.")
+    ],
+    id: Annotated[
+        str | None, typer.Option(show_default=False, help="Id of the new run; the same again is the same run.")
+    ] = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    output: OutputOption = Shape.TABLE,
+) -> int:
+    """Queue a new run that begins where RUN stood after STEP.
+
+    Nothing is shared and RUN stays as it is. Prints the new id.
+    """
+    async with place.ledger() as ledger:
+        handle = await ledger.fork(run, at=at, id=id)
         return await _answer(ledger, handle, wait=wait, timeout=timeout, output=output)
 
 

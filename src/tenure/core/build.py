@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenure.core import canonical, ids, journal
-from tenure.core.run import NOW, Ask, Commit, Create, Due, End, Grant, How, Outcome, Post, Request, Status
+from tenure.core.run import NOW, SCHEMA, Ask, Commit, Create, Due, End, Grant, How, Outcome, Post, Request, Status
 from tenure.errors import NotAllowed
 
 
@@ -39,6 +39,45 @@ def create(
         priority=priority,
         tags=dict(tags or {}),
         parent=parent,
+    )
+
+
+def fork(
+    *,
+    run: str,
+    kind: str,
+    value: Any,
+    code_version: str,
+    priority: int,
+    tags: Mapping[str, str],
+    fork: Mapping[str, Any],
+    state: Mapping[str, Any],
+    agent: Mapping[str, Any] | None,
+) -> Create:
+    """Return the change that queues a run which begins with the state of another one, restated.
+
+    `fork` names that run, its commit by seq and head, and the step. A worker that cannot read such a beginning would
+    start at the input, so the record has the schema that tells it to leave the run alone.
+    """
+    start = journal.restatement(
+        journal.RUN_START,
+        kind=kind,
+        input=value,
+        code_version=code_version,
+        parent=str(fork["run"]),
+        fork=dict(fork),
+        state=dict(state),
+        **({} if agent is None else {"agent": dict(agent)}),
+    )
+    return Create(
+        run=run,
+        kind=kind,
+        input_digest=journal.start_digest({"input": value, "fork": fork}),
+        row=journal.row(run, 1, "", journal.body([start], {}), None),
+        code_version=code_version,
+        schema=SCHEMA,
+        priority=priority,
+        tags=dict(tags),
     )
 
 

@@ -44,12 +44,18 @@ APART = frozenset({"scope", "begun", "ended", "messages", "lineage", "held", "re
 """Fields that are not restated as they are: the conversation with its calls, below; which run it is, and its end."""
 
 
-def agent(state: AgentState, /, *, forget: bool = False) -> dict[str, Any]:
+OF_THE_RUN = frozenset({"resolved"})
+"""Fields that speak of the run's own requests and decisions: a fork begins without them, and asks anew."""
+
+
+def agent(state: AgentState, /, *, forget: bool = False, forked: bool = False) -> dict[str, Any]:
     """Return the state of one scope; with `forget` only the ids of calls that are still shown are kept.
 
     Ids that are forgotten are never given again all the same: from then on each answer's calls get ids with its number.
     """
-    found = {name: write(getattr(state, name)) for name, (write, _) in _AGENT.items()}
+    found = {
+        name: write(getattr(state, name)) for name, (write, _) in _AGENT.items() if not (forked and name in OF_THE_RUN)
+    }
     if forget:
         shown = [call.id for m in state.messages if isinstance(m, AssistantMessage) for call in m.calls]
         found |= {"seen": sorted(shown), "forgets": True}

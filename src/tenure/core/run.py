@@ -17,8 +17,14 @@ from tenure.core.words import Status as Status  # noqa: PLC0414
 from tenure.core.words import Verdict as Verdict  # noqa: PLC0414
 from tenure.core.words import Why as Why  # noqa: PLC0414
 
-SCHEMA = 1
-"""The schema of records and rows that this version writes; a newer one is refused by name."""
+SCHEMA = 2
+"""The newest schema of records and rows that this version reads; a newer one is refused by name.
+
+2: the run begins with a restated state (a fork), which who reads up to 1 would take for a run at its start.
+"""
+
+FIRST_SCHEMA = 1
+"""The schema of every run that needs no later one, so that older workers of a fleet go on serving it."""
 
 LEADER_ID = "_leader"
 
@@ -110,7 +116,7 @@ class Run:
 
     id: str
     kind: str
-    schema: int = SCHEMA
+    schema: int = FIRST_SCHEMA
     code_version: str = ""
     status: Status = Status.QUEUED
     version: int = 1
@@ -172,7 +178,7 @@ class Create:
     input_digest: str
     row: Row | None
     code_version: str = ""
-    schema: int = SCHEMA
+    schema: int = FIRST_SCHEMA
     due: Due | None = NOW
     priority: int = 0
     tags: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,182 @@
+"""Beginning again: a new run with the input of another one, or with the state that another one had after a step.
+
+Nothing is shared: what the new run needs stands in its own `run/start`. Nothing of the other one is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenure.core import build, canonical, ids, journal, restating
+from tenure.core.journal import State
+from tenure.core.loop import AgentState
+from tenure.core.run import Create, Row, Run
+from tenure.errors import CorruptRecord, NotAllowed
+from tenure.refusals import not_found
+from tenure.store import Store
+
+PAGE = 100
+
+_OF_AGENTS = frozenset({"agent/shape", "assistant/message", journal.CONTEXT_REPLACE})
+
+
+@dataclass(slots=True, kw_only=True)
+class Moment:
+    """What a run had come to at a place in its journal: the commit, the number of steps, and the folded state."""
+
+    run: Run
+    seq: int = 0
+    head: str = ""
+    at: str = ""
+    step: int = 0
+    failures: int = 0
+    start: Mapping[str, Any] = field(default_factory=dict)
+    state: State = field(default_factory=State)
+    agent: AgentState = field(default_factory=AgentState)
+    spoken: bool = False
+    scopes: set[str] = field(default_factory=set)
+    last: Mapping[str, Any] = field(default_factory=dict)
+    status: str = "queued"
+
+    def add(self, row: Row, events: list[dict[str, Any]], until: int | None = None) -> None:
+        """Take in a commit, or its events up to and with one."""
+        effects = canonical.decode(row.body).get("effects", {})
+        for index, event in enumerate(events[: None if until is None else until + 1]):
+            self.state.add(event)
+            if event["type"] in _OF_AGENTS or "agent" in event:
+                self.spoken = True
+                self.scopes.add(str(event.get("scope", "")))
+            if self.spoken or event["type"] not in (journal.RECORD, journal.CALL_STARTED):
+                self.agent.add(event)  # handlers and own loops write these too, under names of their own
+            self.at, self.last = f"{row.seq}.{index}", event
+            if event["type"] == journal.RUN_START and row.seq == 1:
+                self.start = event
+                self.step = int((event.get("fork") or {}).get("step", 0))
+        if until is None or until + 1 == len(events):
+            self.seq, self.head = row.seq, row.digest
+            self.step += int(effects.get("step", 0))
+            self.failures = int(effects.get("failures", self.failures))
+            self.status = str(effects.get("status", "running" if row.token else "queued"))
+
+
+async def moment(store: Store, run: Run, at: int | str, /) -> Moment:
+    """Return what the run had come to: after so many steps, or with the event of an address `seq.index`.
+
+    After step n means with everything that belongs to it: up to the commit that ends the next step. NotAllowed for a
+    place that the run has not reached.
+    """
+    found, place = Moment(run=run), _place(run, at)
+    after = 0
+    while rows := await store.tail(run.id, after=after, limit=PAGE):
+        for row in rows:
+            events = journal.events_of(row)
+            if isinstance(place, tuple):
+                if row.seq < place[0]:
+                    found.add(row, events)
+                elif place[1] < len(events):
+                    found.add(row, events, place[1])
+                    return found
+            else:
+                ends = int(canonical.decode(row.body).get("effects", {}).get("step", 0))
+                if found.seq and ends and found.step + ends > place:
+                    if found.step == place:
+                        return found
+                    raise _between(run, found.step, ends, place)
+                found.add(row, events)
+                if found.step > place and row.seq == 1:
+                    origin = found.start["fork"]["run"]
+                    message = f"run {run.id} begins after step {found.step}; name a later one, or fork run {origin}"
+                    raise NotAllowed(message, run=run)
+        after = rows[-1].seq
+    if not found.seq:
+        raise not_found(run.id)
+    if isinstance(place, tuple) or found.step < place:
+        reached = f"{found.step} steps and ends at {found.at}"
+        message = f"run {run.id} has {reached}, there is no {at!s:.40} yet; name an earlier place"
+        raise NotAllowed(message, run=run)
+    return found
+
+
+def _between(run: Run, step: int, ends: int, place: int) -> NotAllowed:
+    message = (
+        f"run {run.id} has no state after step {place}: steps {step + 1} to {step + ends} landed together; "
+        f"name {step} or {step + ends}"
+    )
+    return NotAllowed(message, run=run)
+
+
+def _place(run: Run, at: int | str) -> int | tuple[int, int]:
+    text = str(at)
+    seq, dot, index = text.partition(".")
+    if isinstance(at, bool) or not seq.isdecimal() or (dot and not index.isdecimal()):
+        message = f"{text[:40]!r} is no place in run {run.id}; name a number of steps, or an address like 12.0"
+        raise NotAllowed(message, run=run)
+    return (int(seq), int(index)) if dot else int(seq)
+
+
+async def forked(
+    store: Store, run: Run, at: int | str, /, *, id: str, code_version: str, tags: Mapping[str, str] | None = None
+) -> Create:
+    """Return the change that begins a run with the state that `run` had; its key is its id with that place."""
+    found = await moment(store, run, at)
+    if f"{found.seq}." != found.at.partition(".")[0] + ".":
+        message = f"event {found.at} of run {run.id} is inside a commit; name the last event of one, or a step"
+        raise NotAllowed(message, run=run)
+    if found.scopes - {""}:
+        message = f"run {run.id} holds agents in scopes of their own, which are not restated; retry it from its input"
+        raise NotAllowed(message, run=run)
+    state = restating.run(found.state, conversation=found.spoken)
+    state["records"] = [kept for record in state["records"] if (kept := _kept(record, found.failures)) is not None]
+    return build.fork(
+        run=ids.run_id(id),
+        kind=run.kind,
+        value=found.start.get("input"),
+        code_version=code_version,
+        priority=run.priority,
+        tags=run.tags if tags is None else tags,
+        fork={"run": run.id, "seq": found.seq, "head": found.head, "step": found.step},
+        state=state,
+        agent=restating.agent(found.agent, forked=True) if found.spoken else None,
+    )
+
+
+def _kept(record: Mapping[str, Any], failures: int) -> dict[str, Any] | None:
+    """A record as the new run has it: its handler has not failed yet, and what was void is left out."""
+    if "error" not in record:
+        return dict(record)
+    return None if int(record.get("failures", 0)) < failures else {**record, "failures": 0}
+
+
+async def retried(store: Store, run: Run, /, *, code_version: str) -> Create:
+    """Return the change that begins the run anew: with its input, or with the state that it was forked with."""
+    rows = await store.tail(run.id, limit=1)
+    if not rows:
+        raise not_found(run.id)
+    start = journal.events_of(rows[0])[0]
+    if start["type"] != journal.RUN_START:
+        message = f"run {run.id} does not begin with its input; `tenure verify {run.id}` tells what is wrong"
+        raise CorruptRecord(message, run=run)
+    new_id = ids.run_id(f"{run.id}-retry")
+    if (fork := start.get("fork")) is not None:
+        return build.fork(
+            run=new_id,
+            kind=run.kind,
+            value=start.get("input"),
+            code_version=code_version,
+            priority=run.priority,
+            tags=run.tags,
+            fork=fork,
+            state=start["state"],
+            agent=start.get("agent"),
+        )
+    return build.create(
+        run=new_id,
+        kind=run.kind,
+        value=start.get("input"),
+        code_version=code_version,
+        priority=run.priority,
+        tags=run.tags,
+        origin=run.id,
+    )
