@@ -127,7 +127,8 @@ async def forked(
     if found.scopes - {""}:
         message = f"run {run.id} holds agents in scopes of their own, which are not restated; retry it from its input"
         raise NotAllowed(message, run=run)
-    state = restating.run(found.state, conversation=found.spoken)
+    # What was asked, said and waited for was said to that run: this one asks anew, and no decision counts twice.
+    state = {**restating.run(found.state, conversation=found.spoken), "asked": [], "consumed": [], "waits": []}
     state["records"] = [kept for record in state["records"] if (kept := _kept(record, found.failures)) is not None]
     return build.fork(
         run=ids.run_id(id),
