@@ -33,7 +33,7 @@ def test_doctor_tells_what_is_in_the_store(filled: Console) -> None:
         "no worker leads at this moment",
         "memory: an acknowledged change survives nothing",
         "epoch (none",
-        "records up to schema 1",
+        "records up to schema 2",
         "0 problems, 4 warnings",
     ):
         assert sentence in out

@@ -11,6 +11,7 @@ from tenure import Agent, App, CheckpointedAgent, Ledger, RunDeclined, Status, S
 from tenure.active import ActiveRun
 from tenure.agent.runner import drive
 from tenure.core.messages import assistant
+from tenure.core.run import SCHEMA
 from tenure.store import Store
 from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
@@ -51,9 +52,9 @@ async def test_b113_a_newer_record_is_declined_before_it_is_read_and_stays_for_a
 
     async with Ledger(store) as ledger:
         await ledger.submit("k", {"v": 1}, id="newer")
-        await _write_schema(store, "newer", 2, tmp_path / "tenure.db")
+        await _write_schema(store, "newer", SCHEMA + 1, tmp_path / "tenure.db")
         before = _without_touch(await store.raw("newer"))
-        with pytest.raises(StoreTooNew, match="schema 2 and this version reads up to 1"):
+        with pytest.raises(StoreTooNew, match=f"schema {SCHEMA + 1} and this version reads up to {SCHEMA}"):
             await ledger.load("newer")
         async with Worker(app, store, drain=1) as worker:
             other = await ledger.submit("k", None, id="other")

@@ -59,15 +59,10 @@ def fork(
     `fork` names that run, its commit by seq and head, and the step. A worker that cannot read such a beginning would
     start at the input, so the record has the schema that tells it to leave the run alone.
     """
+    restated: dict[str, Any] = {"state": dict(state), **({} if agent is None else {"agent": dict(agent)})}
+    origin = str(fork["run"])
     start = journal.restatement(
-        journal.RUN_START,
-        kind=kind,
-        input=value,
-        code_version=code_version,
-        parent=str(fork["run"]),
-        fork=dict(fork),
-        state=dict(state),
-        **({} if agent is None else {"agent": dict(agent)}),
+        journal.RUN_START, kind=kind, input=value, code_version=code_version, parent=origin, fork=dict(fork), **restated
     )
     return Create(
         run=run,
