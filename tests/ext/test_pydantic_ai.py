@@ -188,7 +188,7 @@ async def test_usage_is_counted_once_however_often_it_is_replayed() -> None:
 
 async def test_what_is_only_replayed_is_told_to_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
-    monkeypatch.setattr("tenure.ext.pydantic_ai.record_durable_unit", lambda *, executed: told.append(executed))
+    monkeypatch.setattr("tenure.ext._pydantic_ai_held.record_durable_unit", lambda *, executed: told.append(executed))
     place = Place()
     async with Inline(twice(lambda: plainly(place.agent))) as inline:
         await inline.result(await inline.ledger.submit("k", None, id="r"))

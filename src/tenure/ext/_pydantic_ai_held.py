@@ -1,0 +1,113 @@
+"""A run that an agent of Pydantic AI works for: where in it each agent run stands, and how a unit is made once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai.durable_exec import record_durable_unit
+from pydantic_ai.tools import RunContext
+
+from tenure.active import ActiveRun
+from tenure.errors import ReplayDrift
+from tenure.ext._pydantic_ai_units import Unit, differing
+
+NEVER_RECORDED = ("approval_required", "call_deferred")
+"""Results of a tool call that say that it was not made."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A run whose handler is inside `durable`; `paths` are the agent runs begun there, by their run id."""
+
+    run: ActiveRun[Any]
+    key: str
+    paths: dict[str, str] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
+    met: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def begin(self, name: str) -> str:
+        """Return the id of an agent run that begins here: the same in each attempt."""
+        path = "/".join(filter(None, (within.get() or self.key, name)))
+        self.begun[path] = number = self.begun.get(path, 0) + 1
+        path = path if number == 1 else f"{path}~{number}"
+        run_id = f"{self.run.id}/{path}"
+        self.paths[run_id] = path
+        return run_id
+
+    def path(self, ctx: RunContext[Any] | None) -> str:
+        """Return where the agent run of a context stands; a run id that the caller chose is a place of its own."""
+        if ctx is None or ctx.run_id is None:
+            return agent_run.get()
+        return self.paths.get(ctx.run_id, ctx.run_id)
+
+    def named(self, path: str, name: str) -> str:
+        """Return the name, told apart from the same name met before in this call of the handler."""
+        self.met[path, name] = number = self.met.get((path, name), 0) + 1
+        return name if number == 1 else f"{name}~{number}"
+
+    async def once(self, unit: Unit, body: Callable[[], Awaitable[object]], *, effect: str = "repeat") -> object:
+        """Return what is recorded for the unit, or what its body returns, recorded.
+
+        With another effect than "repeat" the unit is announced first, and one in doubt has failed.
+        """
+        lease = self.run.lease
+        found = lease.state.records.get((unit.scope, unit.name))
+        if found is not None:
+            if (why := differing(found.get("guard"), unit.guard)) is not None:
+                raise _drift(self.run.id, unit, why)
+            record_durable_unit(executed=False)
+            return found.get("value")
+        async with self._gate(unit):
+            payload: object = UNKNOWN
+            if effect == "repeat":
+                payload = await _inside(unit, body)
+            elif (unit.scope, unit.name) not in lease.state.started:
+                await lease.started([unit.name], scope=unit.scope)
+                payload = await _inside(unit, body)
+            if isinstance(payload, Mapping) and payload.get("kind") in NEVER_RECORDED:
+                return payload
+            await lease.record(unit.name, payload, scope=unit.scope, guard=unit.guard, step=1)
+            record_durable_unit(executed=True)
+        # As it is stored, which is what the next attempt will read.
+        return lease.state.records[unit.scope, unit.name].get("value")
+
+    @asynccontextmanager
+    async def _gate(self, unit: Unit) -> AsyncIterator[None]:
+        # What runs inside a tool goes with the tool: a drain waits for the tool as a whole.
+        gate = nullcontext() if within.get() else self.run.steps.gate(unit.name)
+        async with gate:
+            self.run.check()
+            yield
+
+
+UNKNOWN = {
+    "kind": "tool_failed",
+    "message": "The call was begun by a process that ended before it had a result; nobody knows whether it was made.",
+}
+"""What the model is told of a call in doubt that may not be repeated."""
+
+held: ContextVar[Held | None] = ContextVar("tenure_pydantic_ai_held", default=None)
+within: ContextVar[str] = ContextVar("tenure_pydantic_ai_within", default="")
+"""The unit that is being made, as the scope of agents that it asks; empty between units."""
+agent_run: ContextVar[str] = ContextVar("tenure_pydantic_ai_agent_run", default="")
+"""Where the agent run stands, for what does not carry its id."""
+
+
+async def _inside(unit: Unit, body: Callable[[], Awaitable[object]]) -> object:
+    token = within.set(unit.inner)
+    try:
+        return await body()
+    finally:
+        within.reset(token)
+
+
+def _drift(run_id: str, unit: Unit, why: str) -> ReplayDrift:
+    message = (
+        f"{unit.name!r} of run {run_id} was recorded with another {why}; the handler must lead its agent to the same "
+        "question in each attempt: put what changes into a step"
+    )
+    return ReplayDrift(message, key=unit.name, run_id=run_id)
