@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     # One line per public name, `from home import Name as Name`: type checkers see what `__getattr__` will find.
     from tenure.active import ActiveRun as ActiveRun
     from tenure.agent.agent import Agent as Agent
+    from tenure.agent.approval import Approval as Approval
     from tenure.agent.checkpointed import CheckpointedAgent as CheckpointedAgent
     from tenure.agent.context import CompactResults as CompactResults
     from tenure.agent.context import Context as Context
@@ -112,6 +113,7 @@ _HOME: dict[str, str] = {
     "ActiveRun": "tenure.active",
     "Agent": "tenure.agent.agent",
     "App": "tenure.app",
+    "Approval": "tenure.agent.approval",
     "AssistantMessage": "tenure.core.messages",
     "Budget": "tenure.core.budget",
     "CancelRequested": "tenure.errors",

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol
 import anyio
 
 from tenure.agent.agent import Agent
+from tenure.agent.approval import Approvals, wait_for_people
 from tenure.agent.doubt import Doubt, outcome_unknown
 from tenure.agent.tool import NOT_DONE, Effect, Tool, ToolContext
 from tenure.calling import Threads, cancelled_from_outside
@@ -63,6 +64,7 @@ class Calls:
         self._commit = commit
         self._threads = threads
         self._doubt = Doubt(lease, state, land)
+        self._approvals = Approvals(agent, lease, state, land)
 
     def _tool(self, call: ToolCall) -> Tool[..., Any]:
         return self._agent.tools[call.name]
@@ -73,8 +75,10 @@ class Calls:
             # It could be made when it was held, so this worker is of another shape than the one that asked.
             if (why := self._agent.refusal(call)) is not None:
                 await decline(self._lease, f"call {call.id} cannot be made here ({why[0]})")
-        sorted_ = self._sort(calls)
+        waiting = [call for call in calls if self._approvals.wanted(call)]
+        sorted_ = self._sort([call for call in calls if call not in waiting])
         again = await self._doubt.decided(sorted_[Effect.ASK])
+        again += await self._approvals.decided(waiting)
         first = [outcome_unknown(call.id, scope=self._state.scope) for call in sorted_[Effect.FAIL]]
         if marked := [call.id for call in sorted_[Effect.REPEAT] if self._tool(call).marks]:
             first.append(calls_started(marked, scope=self._state.scope))
@@ -82,9 +86,14 @@ class Calls:
             await self._commit(first)
         made = [(self._make, call) for call in (*sorted_[Effect.REPEAT], *again)]
         looked = [(self._look, call) for call in sorted_[Effect.RECONCILE]]
+        waiting = [call for call in waiting if call in self._state.open and call.id not in self._state.started]
+        if waiting and (made or looked):
+            await self._approvals.announce(waiting)
         await self._side_by_side([*made, *looked])
         if self._state.open:
-            await self._doubt.suspend(self._state.open)
+            requests, contents = await self._approvals.requests(waiting)
+            doubts = self._doubt.requests([call for call in self._state.open if call not in waiting])
+            await wait_for_people(self._lease, {**doubts, **requests}, contents)
 
     def _sort(self, calls: Sequence[ToolCall]) -> dict[Effect, list[ToolCall]]:
         """What is to be done about each call; a call that is not in doubt is simply made."""

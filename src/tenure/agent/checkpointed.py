@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from tenure.agent.agent import Agent
 from tenure.agent.doubt import UNSET, resolve
 from tenure.agent.recovery import Recovered, recover, recover_all
 from tenure.agent.running import finish
 from tenure.agent.streaming import RunStream, streamed
+from tenure.approving import OpenRequest
 from tenure.core.run import Run
 from tenure.ledger import Ledger
 from tenure.store import Store
@@ -114,6 +115,26 @@ class CheckpointedAgent(Generic[Out]):
         """
         async with self._opened() as ledger:
             return await recover_all(self.agent, ledger, limit=limit, concurrency=concurrency)
+
+    async def requests(self, run_id: str, /) -> list[OpenRequest]:
+        """Return what a run asks people, in the order in which it was asked."""
+        async with self._opened() as ledger:
+            return await ledger.handle(run_id).requests()
+
+    async def decide(
+        self,
+        run_id: str,
+        request: str | OpenRequest,
+        how: Literal["approve", "reject"],
+        /,
+        *,
+        by: str,
+        reason: str = "",
+        digest: str | None = None,
+    ) -> Run:
+        """Decide about a request of a run, which is due from then on; see `Handle.decide`."""
+        async with self._opened() as ledger:
+            return await ledger.handle(run_id).decide(request, how, by=by, reason=reason, digest=digest)
 
     async def resolve(
         self,

@@ -12,7 +12,7 @@ from tenure.core.messages import ToolCall
 from tenure.core.run import Ask, Item, Request, Run
 from tenure.core.saying import calls_started, result, result_error
 from tenure.effects import InboxUnread
-from tenure.errors import CancelRequested, InvalidContent, NotAllowed, RequestClosed, RunSuspended
+from tenure.errors import InvalidContent, NotAllowed, RequestClosed
 from tenure.lease import Lease
 from tenure.ledger import Ledger
 
@@ -83,21 +83,9 @@ class Doubt:
             return how, outcome_unknown(call.id, scope=self._state.scope)
         return how, None
 
-    async def suspend(self, calls: Sequence[ToolCall], /) -> None:
-        """Give the run up until somebody resolves one of the calls; returns if somebody already has."""
-        run = self._lease.run
-        requests = {self._state.request_of(call.id): Request(digest=call_digest(call)) for call in calls}
-        arrived = await self._lease.suspend(requests=requests)
-        if any(item.ask is Ask.CANCEL for item in arrived):
-            message = f"run {run.id} was asked to end; clean up and return"
-            raise CancelRequested(message, run=run)
-        if not arrived:
-            shown = ", ".join(call.id for call in calls)
-            message = (
-                f"run {run.id} waits for a person: nobody knows how call {shown} ended; look at what it did, then "
-                f"`tenure resolve {run.id} {calls[0].id} --result VALUE|--repeat|--fail`"
-            )
-            raise RunSuspended(message, run=self._lease.run)
+    def requests(self, calls: Sequence[ToolCall], /) -> dict[str, Request]:
+        """Return the requests that ask how these calls ended."""
+        return {self._state.request_of(call.id): Request(digest=call_digest(call)) for call in calls}
 
 
 def _asks_about(request: str, call_id: str) -> bool:

@@ -17,6 +17,7 @@ from tenure.errors import (
     LineageBroken,
     OutOfBudget,
     OutputInvalid,
+    RequestExpired,
     RunClosed,
 )
 from tenure.handle import Handle
@@ -33,7 +34,7 @@ async def settled(agent: Agent[Out], lease: Lease, /, *, watcher: Watcher | None
     """Drive the agent and settle its run: completed with its output, or failed for good with the code of the error."""
     try:
         value = to_json_value(await drive(agent, lease, watcher=watcher), agent.output)
-    except (OutOfBudget, OutputInvalid, InvalidContent, LineageBroken) as error:
+    except (OutOfBudget, OutputInvalid, InvalidContent, LineageBroken, RequestExpired) as error:
         await lease.settle(Status.FAILED, code=error.code.value, message=error.message)
     except CancelRequested as error:
         await lease.settle(Status.CANCELLED, code="cancelled", message=error.message)

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from tenure.agent.approval import Approval, approval_of
 from tenure.agent.model import ToolSpec
 from tenure.calling import Threads, hints_of, invoke, returns_of
 from tenure.core import canonical
 from tenure.core.ids import label
 from tenure.errors import InvalidContent, NotAllowed
 from tenure.retry import ONCE, Retry
+
+Approving = bool | Callable[[Mapping[str, Any]], bool] | Approval | None
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,6 +74,7 @@ class Tool(Generic[P, R]):
         retry: Retry | None = None,
         effect: Effect | str = Effect.REPEAT,
         consequential: bool = False,
+        approval: Approving = None,
     ) -> None:
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         self.fn = fn
@@ -80,6 +84,7 @@ class Tool(Generic[P, R]):
         self.retry = retry or ONCE
         self.effect = _effect(effect, self.name)
         self.consequential = consequential
+        self.approval = approval_of(approval, self.name)
         self._reconcile: Callable[..., Any] | None = None
         if self.marks and self.retry.attempts > 1:
             message = (
@@ -156,17 +161,29 @@ class Tool(Generic[P, R]):
 
         They are read in JSON mode: what a schema calls a date is a text.
         """
+        found = self._read(arguments)
+        return {field.alias: getattr(found, name) for name, field in type(found).model_fields.items()}
+
+    def plain(self, arguments: Any, /) -> Any:
+        """Return the JSON value of the arguments as they are read, with the defaults of what was left out."""
+        try:
+            return canonical.decode(self._read(arguments).model_dump_json(by_alias=True).encode())
+        except InvalidContent:
+            raise
+        except Exception:  # noqa: BLE001 - a type of the user's that can be read and not written
+            return None
+
+    def _read(self, arguments: Any) -> Any:
         from pydantic import ValidationError
 
         try:
             # Some models say nothing where they mean an empty object.
-            found = self._arguments.model_validate_json(canonical.encode({} if arguments is None else arguments))
+            return self._arguments.model_validate_json(canonical.encode({} if arguments is None else arguments))
         except ValidationError as error:
             problems = error.errors(include_url=False, include_input=False, include_context=False)
             shown = "; ".join(f"{canonical.json_path(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
             message = f"the arguments of {self.name} do not fit its schema: {shown}"
             raise InvalidContent(message, path=canonical.json_path(problems[0]["loc"])) from None
-        return {field.alias: getattr(found, name) for name, field in type(found).model_fields.items()}
 
     async def invoke(self, context: ToolContext, arguments: Mapping[str, Any], /, *, threads: Threads) -> Any:
         """Return what the function returns for checked arguments; a sync function runs in a worker thread.
@@ -222,6 +239,7 @@ def tool(
     retry: Retry | None = None,
     effect: Effect | str = Effect.REPEAT,
     consequential: bool = False,
+    approval: Approving = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -234,14 +252,24 @@ def tool(
     retry: Retry | None = None,
     effect: Effect | str = Effect.REPEAT,
     consequential: bool = False,
+    approval: Approving = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool; `timeout` in seconds holds for each attempt.
 
     `effect` says what is done about a call that was started and has no result: "repeat" it under the same call id,
     "reconcile" it by asking the tool, "ask" a person, or "fail" it with an error that says the outcome is unknown.
+    `approval`: a person approves calls before they are made, all of them or those a function of the arguments names.
     """
 
     def made(fn: Callable[P, R], /) -> Tool[P, R]:
-        return Tool(fn, name=name, timeout=timeout, retry=retry, effect=effect, consequential=consequential)
+        return Tool(
+            fn,
+            name=name,
+            timeout=timeout,
+            retry=retry,
+            effect=effect,
+            consequential=consequential,
+            approval=approval,
+        )
 
     return made if fn is None else made(fn)
