@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from tenure.errors import StaleDecision as StaleDecision
     from tenure.errors import StepFailed as StepFailed
     from tenure.errors import StepLimit as StepLimit
+    from tenure.errors import StoreNotFound as StoreNotFound
     from tenure.errors import StoreTooNew as StoreTooNew
     from tenure.errors import StoreUnavailable as StoreUnavailable
     from tenure.errors import StoreUnsafe as StoreUnsafe
@@ -176,6 +177,7 @@ _HOME: dict[str, str] = {
     "StepFailed": "tenure.errors",
     "StepLimit": "tenure.errors",
     "Store": "tenure.store",
+    "StoreNotFound": "tenure.errors",
     "StoreTooNew": "tenure.errors",
     "StoreUnavailable": "tenure.errors",
     "StoreUnsafe": "tenure.errors",

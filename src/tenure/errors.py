@@ -45,6 +45,7 @@ class Code(StrEnum):
     STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
     STORE_UNSAFE = "STORE_UNSAFE"
     STORE_TOO_NEW = "STORE_TOO_NEW"
+    STORE_NOT_FOUND = "STORE_NOT_FOUND"
     DRAINING = "DRAINING"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
@@ -304,6 +305,12 @@ class StoreTooNew(StoreUnsafe):
     """Fix the deployment: the store or record was written by a newer version than this one can read."""
 
     code = Code.STORE_TOO_NEW
+
+
+class StoreNotFound(StoreUnsafe):
+    """Fix the URL: there is no store at it, and none was to be made."""
+
+    code = Code.STORE_NOT_FOUND
 
 
 class Draining(TenureError):

@@ -80,7 +80,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in _tenure("show", "nobody", folder=tmp_path, code=3).stderr
     said = _tenure("show", "nobody", folder=tmp_path, code=3, TENURE_LOG="debug")
     assert "Traceback" in said.stderr
-    assert said.stderr.splitlines()[-1].startswith("tenure: RUN_NOT_FOUND: ")
+    assert said.stderr.splitlines()[-1].startswith("tenure: STORE_NOT_FOUND: ")
 
 
 def test_who_reads_only_the_first_lines_causes_no_error(tmp_path: Path) -> None:
@@ -133,6 +133,8 @@ def test_interrupting_a_wait_leaves_the_run_alone(tmp_path: Path) -> None:
 
 
 def _ids(folder: Path) -> set[str]:
+    if not (folder / ".tenure" / "tenure.db").exists():
+        return set()
     return {run["id"] for run in json.loads(_tenure("runs", "-o", "json", folder=folder).stdout)}
 
 

@@ -40,7 +40,11 @@ def test_every_command_and_option_on_the_pages_exists() -> None:
         for line in re.findall(r"(?m)^(?:\$ )?tenure ([a-z]+)([^\n]*)$", shown):
             name, rest = line
             assert name in commands, (page.name, name)
-            options = {option for parameter in commands[name].params for option in parameter.opts}
+            command = commands[name]
+            if inside := getattr(command, "commands", {}):  # a group of commands
+                assert rest.split()[0] in inside, (page.name, line)
+                command = inside[rest.split()[0]]
+            options = {option for parameter in command.params for option in parameter.opts}
             assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= options, (page.name, line)
 
 

@@ -6,6 +6,7 @@ modules load typer and nothing heavier: what a command needs, it imports when it
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -14,10 +15,10 @@ from typing import Annotated
 
 import typer
 
-from tenure.cli.exits import Exit, report
+from tenure.cli.exits import Exit, report, report_output
 from tenure.cli.place import DEFAULT_TTL_S, Place, logging_to_stderr
 
-GROUPS = ("demo", "worker", "submit", "look", "timeline", "ends", "resolve", "verify", "journal", "doctor")
+GROUPS = ("demo", "worker", "submit", "look", "timeline", "ends", "resolve", "verify", "journal", "store", "doctor")
 """Modules of this package with commands, in the order in which help lists them."""
 
 
@@ -100,10 +101,13 @@ def invoke(arguments: Sequence[str], /) -> int:
         sys.stdout.flush()
     except typer.Abort:
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # Who read the output has seen enough (`| head`). Closing at exit would raise once more.
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            return report(error, debug=_debug())
+        # Closing at exit would raise once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        # A reader that is gone has seen enough (`| head`).
+        return Exit.OK if error.errno == errno.EPIPE else report_output(error)
     except Exception as error:  # noqa: BLE001 - the last one to see it: everything becomes a sentence and a code
         if (show := getattr(error, "show", None)) is not None:  # typer's own: told with the usage of the command
             show()

@@ -59,6 +59,7 @@ EXIT: dict[Code, Exit] = {
     Code.STORE_UNAVAILABLE: Exit.UNREACHABLE,
     Code.STORE_UNSAFE: Exit.UNSAFE,
     Code.STORE_TOO_NEW: Exit.UNSAFE,
+    Code.STORE_NOT_FOUND: Exit.NOT_FOUND,
     Code.DRAINING: Exit.FAILED,
     Code.OUTCOME_UNKNOWN: Exit.UNREACHABLE,
 }
@@ -66,6 +67,15 @@ EXIT: dict[Code, Exit] = {
 
 class UsageError(Exception):
     """What was typed cannot be meant; the message says what to type instead."""
+
+
+def report_output(error: OSError, /) -> int:
+    """Tell that what was to be answered could not be written."""
+    print(  # noqa: T201 - this is the terminal
+        f"tenure: the answer could not be written ({error.strerror}); free space, or write it elsewhere",
+        file=sys.stderr,
+    )
+    return Exit.FAILED
 
 
 def report(error: BaseException, /, *, debug: bool = False) -> int:

@@ -55,18 +55,24 @@ class Place:
         """Return the place that the options name, with the defaults for what they leave out."""
         return cls(url=store or DEFAULT_URL, namespace=namespace or "default", ttl_s=ttl_s, redact=redact)
 
-    def store(self) -> Store:
-        """Return the store, not yet open."""
+    def store(self, *, creates: bool = False) -> Store:
+        """Return the store, not yet open; a file that is not there is made only by what puts runs into it."""
         from tenure.stores import open_store
 
-        return open_store(self.url, namespace=self.namespace)
+        url = self.url
+        if url.startswith("sqlite:") and not creates:
+            url += f"{'&' if '?' in url else '?'}create=off"
+        return open_store(url, namespace=self.namespace)
 
     @asynccontextmanager
-    async def ledger(self) -> AsyncIterator[Ledger]:
+    async def ledger(self, *, creates: bool = False) -> AsyncIterator[Ledger]:
         """Open the store and a ledger on it."""
         from tenure.ledger import Ledger
 
-        async with self.store() as store, Ledger(store, owner="console", ttl=self.ttl_s, redact=self.redact) as ledger:
+        async with (
+            self.store(creates=creates) as store,
+            Ledger(store, owner="console", ttl=self.ttl_s, redact=self.redact) as ledger,
+        ):
             yield ledger
 
     def __repr__(self) -> str:

@@ -60,7 +60,7 @@ async def submit(
     value = read_input(input)
     due = read_instant(at) if at is not None else None
     tags = read_tags(tag or [])
-    async with place.ledger() as ledger:
+    async with place.ledger(creates=True) as ledger:
         handle: Handle[Any] = await ledger.submit(kind, value, id=id, at=due, priority=priority, tags=tags)
         return await _answer(ledger, handle, wait=wait, timeout=timeout, output=output)
 

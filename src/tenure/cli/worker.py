@@ -73,7 +73,7 @@ async def worker(
         "log": logging.getLevelName(logging.getLogger("tenure").getEffectiveLevel()),
     }
     spawned = (sys.executable, "-m", "tenure.cli.child")
-    store = place.store()
+    store = place.store(creates=True)
     supervisor = Supervisor(store, spawned, settings, processes=processes, drain=drain, ttl=place.ttl_s)
     async with store:
         await _beside(supervisor.run, at, live=lambda: supervisor.live, ready=lambda: supervisor.ready)
@@ -93,7 +93,7 @@ async def _here(
     from tenure.worker import Worker
 
     app = load_app(path)
-    async with place.store() as store:
+    async with place.store(creates=True) as store:
         made = Worker(app, store, concurrency=concurrency, kinds=kinds, drain=drain, ttl=place.ttl_s)
 
         async def run() -> None:

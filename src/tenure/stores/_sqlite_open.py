@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 
 from tenure.clock import Clock
 from tenure.core.run import Facts
-from tenure.errors import StoreTooNew, StoreUnavailable, StoreUnsafe
+from tenure.errors import InvalidUrl, StoreNotFound, StoreTooNew, StoreUnavailable, StoreUnsafe
 from tenure.store import Durability
-from tenure.stores import _sqlite_host
+from tenure.stores import _sqlite_host, refuse_options
 from tenure.stores._sqlite_host import Host
 from tenure.stores._sqlite_sql import script, statements, translated
 
 APPLICATION_ID = 0x74_6E_75_72  # "tnur": whose file this is
 SCHEMA = 1
+BUSY_MS = 5_000
 OLDEST_SQLITE = (3, 37, 0)  # strict tables
 CEILING_US = 1_000_000
 """How far the stored ceiling runs ahead of store time: one write a second keeps it, not one a transaction."""
@@ -40,6 +41,8 @@ class Place:
     busy_ms: int
     clock: Clock
     host: Host | None
+    creates: bool = True
+    """Whether a file that is not there is made."""
 
     @property
     def boot(self) -> str:
@@ -62,6 +65,19 @@ class Known:
     facts: Facts
     space: int
     ceiling_us: int
+
+
+def settings(options: dict[str, str]) -> tuple[int, bool]:
+    """Return what the URL says: how long a write waits, in ms, and whether a missing file is made; InvalidUrl."""
+    refuse_options(options, "sqlite", ("busy_timeout_ms", "create"))
+    busy = options.get("busy_timeout_ms", str(BUSY_MS))
+    if not busy.isdecimal() or not 0 < int(busy) <= 600_000:
+        message = "busy_timeout_ms is a number of milliseconds from 1 to 600000"
+        raise InvalidUrl(message)
+    if options.get("create", "on") not in ("on", "off"):
+        message = "create is on, or off for a file that has to be there"
+        raise InvalidUrl(message)
+    return int(busy), options.get("create") != "off"
 
 
 def open_writer(place: Place) -> sqlite3.Connection:
@@ -128,6 +144,9 @@ def _check_place(place: Place) -> None:
         )
         raise StoreUnsafe(message)
     path = Path(place.path)
+    if not place.creates and not path.exists():
+        message = f"no store is at {place.path}; correct the path, or let a worker or the first submitted run make it"
+        raise StoreNotFound(message)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,8 +1,8 @@
 """The store in one SQLite file, for all processes of one machine: the pure rules inside BEGIN IMMEDIATE.
 
 A store object has one writing thread with group commit and one reading thread, each with a connection of its own;
-neither waits for the other. `sqlite:///relative.db`, `sqlite:////absolute.db`; missing folders are made. Option
-of the URL: `busy_timeout_ms`, how long a write waits for another process (5000).
+neither waits for the other. `sqlite:///relative.db`, `sqlite:////absolute.db`; missing folders are made. Options
+of the URL: `busy_timeout_ms`, how long a write waits for another process (5000); `create=off` makes no file.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ from tenure.core.run import Answer, Change, Facts, Item, Row, Run, Verdict
 from tenure.errors import CorruptRecord, InvalidUrl, NotAllowed, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
 from tenure.stores import _sqlite_read as read
-from tenure.stores import refuse_options
 from tenure.stores._bell import Bell
 from tenure.stores._group import perform
 from tenure.stores._index import REFUSED_LENGTH
 from tenure.stores._sqlite_desk import Desk
 from tenure.stores._sqlite_diagnosis import findings
 from tenure.stores._sqlite_host import Host, this_host
-from tenure.stores._sqlite_open import FILE, Known, Place, known, open_reader, open_writer
+from tenure.stores._sqlite_open import FILE, Known, Place, known, open_reader, open_writer, settings
 from tenure.stores._sqlite_record import Records, hint_text
 from tenure.stores._sqlite_sql import statements, translated
 from tenure.stores._sqlite_write import Transaction, Work, transact
-
-BUSY_MS = 5_000
 
 _LOG = logging.getLogger("tenure.stores.sqlite")
 _HINTS = statements("hints.sql")
@@ -57,7 +54,6 @@ def open_url(
     host: Host | None = None,
 ) -> SqliteStore:
     """Return the store of a URL; `host` is for tests, which say what another machine would."""
-    refuse_options(options, "sqlite", ("busy_timeout_ms",))
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
     if parts.netloc or path in ("", "/") or path.startswith(":memory:"):
@@ -66,18 +62,16 @@ def open_url(
     if durability not in (None, Durability.LOCAL, Durability.DISK):
         message = f"one SQLite file reaches local and disk, not {durability}; use one of these, or a server"
         raise StoreUnsafe(message)
-    busy = options.get("busy_timeout_ms", str(BUSY_MS))
-    if not busy.isdecimal() or not 0 < int(busy) <= 600_000:
-        message = "busy_timeout_ms is a number of milliseconds from 1 to 600000"
-        raise InvalidUrl(message)
+    busy_ms, creates = settings(options)
     place = Place(
         path=str(Path(path).absolute()),
         namespace=namespace,
         durability=durability,
         allow=allow,
-        busy_ms=int(busy),
+        busy_ms=busy_ms,
         clock=clock or SystemClock(),
         host=host,
+        creates=creates,
     )
     return SqliteStore(place, url=url)
 
