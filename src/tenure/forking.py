@@ -75,9 +75,11 @@ async def moment(store: Store, run: Run, at: int | str, /) -> Moment:
             if isinstance(place, tuple):
                 if row.seq < place[0]:
                     found.add(row, events)
-                elif place[1] < len(events):
+                elif row.seq == place[0] and place[1] < len(events):
                     found.add(row, events, place[1])
                     return found
+                else:
+                    raise _beyond(found, at)
             else:
                 ends = int(canonical.decode(row.body).get("effects", {}).get("step", 0))
                 if found.seq and ends and found.step + ends > place:
@@ -93,10 +95,14 @@ async def moment(store: Store, run: Run, at: int | str, /) -> Moment:
     if not found.seq:
         raise not_found(run.id)
     if isinstance(place, tuple) or found.step < place:
-        reached = f"{found.step} steps and ends at {found.at}"
-        message = f"run {run.id} has {reached}, there is no {at!s:.40} yet; name an earlier place"
-        raise NotAllowed(message, run=run)
+        raise _beyond(found, at)
     return found
+
+
+def _beyond(found: Moment, at: int | str) -> NotAllowed:
+    reached = f"{found.step} steps and comes to {found.at}"
+    message = f"run {found.run.id} has {reached}, there is no {at!s:.40}; name an earlier place"
+    return NotAllowed(message, run=found.run)
 
 
 def _between(run: Run, step: int, ends: int, place: int) -> NotAllowed:

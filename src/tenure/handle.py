@@ -9,11 +9,12 @@ import anyio
 
 from tenure import approving
 from tenure.approving import OpenRequest
-from tenure.core import canonical, journal
+from tenure.core import canonical
 from tenure.core.approvals import Decision
 from tenure.core.run import Run, Status
 from tenure.core.verify import Verification
-from tenure.errors import CorruptRecord, NotAllowed, RunCancelled, RunFailed, StoreUnavailable
+from tenure.errors import CorruptRecord, RunCancelled, RunFailed, StoreUnavailable
+from tenure.following import followed, rows_after
 from tenure.refusals import by_status, not_found
 from tenure.retrying import UNANSWERED
 from tenure.store import Store
@@ -158,28 +159,11 @@ class Handle(Generic[Out]):
         return await verified(self._store, self.id)
 
     async def events(self, *, after: str | int = 0, follow: bool = False) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield (address, event) in order; `follow` goes on until the run has ended."""
-        while True:
-            run = await self.load()
-            async for address, event in pages(self._store, self.id, after):
-                after = address
-                yield address, event
-            if not follow or run.status in TERMINAL:
-                return
-            await self._store.woken(["run:" + self.id], timeout=0.25)
+        """Yield (address, event) in order after an address `seq.index` or a number of commits.
 
-
-async def pages(store: Store, run_id: str, after: str | int = 0) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Yield (address, event) of a run's journal after an address `seq.index` or a seq, read in pages."""
-    seq, dot, index = str(after).partition(".")
-    if not seq.isdecimal() or (dot and not index.isdecimal()):
-        message = f"{str(after)[:40]!r} is no place in a journal; pass an address like 12.0, a number of commits, or 0"
-        raise NotAllowed(message, run_id=run_id)
-    last, skip = int(seq), int(index) if index else None
-    start = last if skip is None else max(0, last - 1)
-    while rows := await store.tail(run_id, after=start, limit=100):
-        for row in rows:
-            for number, event in enumerate(journal.events_of(row)):
-                if skip is None or (row.seq, number) > (last, skip):
-                    yield f"{row.seq}.{number}", event
-        start = rows[-1].seq
+        `follow` goes on until the run has ended or is set aside: by wake-up with polling from 50 ms to 1 s as the base.
+        It survives a restart of the store, and repeats and leaves out nothing.
+        """
+        found = followed(self._store, self.id, after) if follow else rows_after(self._store, self.id, after)
+        async for row, index, event in found:
+            yield f"{row.seq}.{index}", event

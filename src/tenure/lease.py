@@ -22,7 +22,7 @@ from tenure.core.run import Facts, Grant, Item, Outcome, Request, Run, Status
 from tenure.core.text import share
 from tenure.effects import Append, Effects, consumed, due_of
 from tenure.errors import CorruptRecord, HistoryLost, LeaseLost, NotAllowed, RunQuarantined
-from tenure.handle import pages
+from tenure.following import pages
 from tenure.redaction import Redaction
 from tenure.store import Store
 from tenure.trust import Trust

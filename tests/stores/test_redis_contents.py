@@ -19,6 +19,7 @@ from stores.redis_kit import begun, claim, grant_of, key_contents, opened
 from tenure.clock import ManualClock
 from tenure.core import build, journal
 from tenure.core.run import (
+    SCHEMA,
     Answer,
     Ask,
     Change,
@@ -146,7 +147,7 @@ async def test_a_newer_record_is_refused_by_name_and_hides_no_other(redis_url: s
             Delete(run="r1"),
         ]
         for change in changes:
-            with pytest.raises(StoreTooNew, match="schema 7 and this version reads up to 1"):
+            with pytest.raises(StoreTooNew, match=f"schema 7 and this version reads up to {SCHEMA}"):
                 await store.commit(change)
         assert await store.raw("r1") == before
         await store._opened().asked(pack("HDEL", store._keys.run("r1"), "parent"))  # which a newer one may do without

@@ -18,7 +18,10 @@ import typer
 from tenure.cli.exits import Exit, report, report_output
 from tenure.cli.place import DEFAULT_TTL_S, Place, logging_to_stderr
 
-GROUPS = ("demo", "worker", "submit", "look", "timeline", "ends", "resolve", "verify", "journal", "store", "doctor")
+GROUPS = (
+    *("demo", "worker", "submit", "look", "tail", "timeline", "ends", "resolve", "verify", "journal", "store"),
+    "doctor",
+)
 """Modules of this package with commands, in the order in which help lists them."""
 
 

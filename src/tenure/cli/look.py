@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tenure.cli.exits import Exit
-from tenure.cli.output import OutputOption, Shape, hint, show_table_page, write_values
+from tenure.cli.output import OutputOption, Shape, hint, show_table_page, write, write_json, write_values
 from tenure.cli.place import Place, command
 from tenure.cli.submit import read_tags
 
@@ -128,6 +128,12 @@ async def show_run(
     *,
     events: Annotated[bool, typer.Option("--events", help="Also every event of its journal.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="What is stored, unread: for damage.")] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE", show_default=False, help="As it was: after so many steps, or at an event like 12.0."
+        ),
+    ] = None,
     output: OutputOption = Shape.TABLE,
 ) -> int:
     """Show all of RUN.
@@ -144,8 +150,23 @@ async def show_run(
         record = await store.load(run_id)
         if record is None:
             raise not_found(store, run_id)
+        if at is not None:
+            await _show_moment(store, record, at, output)
+            return Exit.OK
         await sheet.show_record(store, record, events=events, output=output)
     return Exit.OK
+
+
+async def _show_moment(store: Store, record: Run, at: str, output: Shape) -> None:
+    from tenure.forking import moment
+    from tenure.views.moment import moment_lines, moment_value
+
+    found = await moment(store, record, at)
+    if output is Shape.TABLE:
+        for line in moment_lines(found):
+            write(f"{line}\n")
+    else:
+        write_json(moment_value(found), output)
 
 
 def not_found(store: Store, run_id: str, /) -> Exception:

@@ -16,7 +16,7 @@ local floor, max, min = math.floor, math.max, math.min
 local OPEN = {queued = true, running = true, suspended = true}
 local TERMINAL = {completed = true, failed = true, cancelled = true}
 local GRANTS = 32
-local SCHEMA = 1
+local SCHEMA = 2
 
 local function text(number)
   return format('%.0f', number)
