@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import tenure
-from tenure.testing.servers import REDIS_KINDS, ServerMissing, endpoint
+from tenure.testing.servers import REDIS_KINDS, ServerKind, ServerMissing, endpoint, find_program
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
@@ -68,6 +68,21 @@ def versions(found: Sequence[Place]) -> str:
     ).stdout.strip()
     stores = [f"{place.name} {place.version}".strip() for place in found]
     return ", ".join([f"tenure {tenure.__version__} ({said})", f"Python {platform.python_version()}", *stores])
+
+
+def programs(kinds: Sequence[ServerKind]) -> list[Place]:
+    """Return the local programs of these kinds of servers, for `versions`."""
+    found = []
+    for kind in kinds:
+        said = subprocess.run(
+            [str(find_program(kind)), "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        version = said.partition("v=")[2].partition(" ")[0]
+        found.append(Place(name=kind.name, url="", version=version, folder=Path()))
+    return found
 
 
 def record(*, bar: str, seed: int, counts: str, ran: str, violations: int) -> None:

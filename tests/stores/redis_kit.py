@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Self, cast
-from urllib.parse import urlsplit
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -25,6 +22,9 @@ from tenure.core.run import (
 from tenure.errors import StoreUnsafe
 from tenure.stores import open_store
 from tenure.stores.redis import RedisStore
+from tenure.testing.proxy import Proxy
+
+__all__ = ["Proxy", "begun", "claim", "grant_of", "key_contents", "linked", "opened", "refused", "step", "until"]
 
 
 @asynccontextmanager
@@ -74,66 +74,6 @@ async def refused(url: str, error: type[Exception] = StoreUnsafe, **options: Any
         async with opened(url, **options):
             pass
     return str(caught.value)
-
-
-class Proxy:
-    """Stands between a store and a server, and loses what it is told to lose."""
-
-    def __init__(self, url: str) -> None:
-        self.lead_to(url)
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self.lose_replies = False
-        """Requests reach the server, their replies do not come back, and the connection is closed."""
-        self.refuse = False
-        """New connections are closed at once."""
-        self.connections = 0
-
-    def lead_to(self, url: str) -> None:
-        """Connect to this server from now on."""
-        parts = urlsplit(url)
-        self._to = (parts.hostname or "127.0.0.1", parts.port or 6379)
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
-        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.close()
-        self._writers.clear()
-
-    async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        if self.refuse:
-            writer.close()
-            return
-        far_reader, far_writer = await asyncio.open_connection(*self._to)
-        self._writers += [writer, far_writer]
-        self._tasks += [
-            asyncio.create_task(self._pump(reader, far_writer, writer, back=False)),
-            asyncio.create_task(self._pump(far_reader, writer, far_writer, back=True)),
-        ]
-
-    async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, other: asyncio.StreamWriter, *, back: bool
-    ) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65_536):
-                if back and self.lose_replies:
-                    break
-                writer.write(data)
-                await writer.drain()
-        for end in (writer, other):
-            end.close()
 
 
 def key_contents(url: str, namespace: str) -> dict[str, bytes | None]:

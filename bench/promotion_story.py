@@ -1,0 +1,277 @@
+"""One lossy promotion: what is written before it, who tries what after it, and what must not have come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from promotion_pair import Pair
+from tenure.core import build, journal
+from tenure.core.run import Answer, Change, Claim, Commit, End, Grant, How, Reattach, Renew, Run, Status, Verdict, Why
+from tenure.core.verify import verify_run
+from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
+from tenure.store import Store
+from tenure.stores import open_store
+
+STORIES = ("forgotten", "shortened", "resurrected")
+PATIENCE_S = 60.0
+_RUN = "r1"
+
+
+class Stalled(Exception):
+    """A lease ran out while its holder did nothing wrong."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Holder:
+    """Who was granted the run once, and what it was told."""
+
+    name: str
+    grant: Grant
+    run: Run
+    trusts_until_s: float
+    """On this machine's clock: until then it may believe that it holds the run."""
+    lost: int = 0
+    """How many of its acknowledged commits the promoted replica never saw."""
+    forgotten: bool = False
+    """Whether the promoted replica never saw its grant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """A change that was said to have landed on the new primary: a grant, or a commit under one."""
+
+    at_s: float
+    who: str
+    token: int
+    commit: Commit | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Verdicts:
+    """What was counted, and what is wrong."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Story:
+    """One seed's story on one kind of server."""
+
+    name: str
+    seed: int
+    kind: str
+    history: str = "on"
+    attempt: int = 1
+    drawn: random.Random = field(init=False)
+    how: str = field(init=False)
+    ttl_ms: int = field(init=False)
+    holders: list[Holder] = field(init=False, default_factory=list)
+    landed: list[Landed] = field(init=False, default_factory=list)
+    counts: Counter[str] = field(init=False, default_factory=Counter)
+    wrong: list[str] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Draw what the seed decides."""
+        self.drawn = random.Random(f"{self.seed}:{self.name}:{self.kind}")
+        self.how = self.drawn.choice(("kill", "freeze", "cut off"))
+        self.ttl_ms = self.drawn.choice((800, 1_200, 1_600))
+
+    @property
+    def namespace(self) -> str:
+        """Where it is played."""
+        return f"p-{self.name}-{self.seed}-{self.attempt}"
+
+    @asynccontextmanager
+    async def store(self, url: str) -> AsyncIterator[Store]:
+        """Open a store of the story."""
+        async with open_store(f"{url}?timeout=30&history={self.history}", namespace=self.namespace) as store:
+            yield store
+
+    async def begin(self, pair: Pair) -> None:
+        """Write what the replica has, cut the link, and write what it will never have."""
+        async with self.store(pair.primary.url) as old:
+            await old.raise_ttl(self.ttl_ms)
+            await old.commit(build.create(run=_RUN, kind="k", value=self.seed))
+            if self.name != "forgotten":
+                await self._granted(old, "A")
+                await self._write(old, self.holders[0], self.drawn.randrange(3))
+            await pair.caught_up()
+            pair.cut()
+            if self.name == "forgotten":
+                await self._granted(old, "A")
+            if self.name == "resurrected":
+                holder = self.holders[0]
+                await old.commit(End(run=_RUN, how=How.EVICT, token=holder.grant.token))
+                await self._granted(old, "B")
+            last = self.holders[-1]
+            last.forgotten = self.name != "shortened"
+            last.lost = self.drawn.randrange(0 if self.name == "forgotten" else 1, 4)
+            await self._write(old, last, last.lost)
+            self.counts["lost"] += last.lost
+
+    async def _granted(self, store: Store, name: str) -> None:
+        sent_s = time.monotonic()
+        answer = await store.commit(Claim(run=_RUN, nonce=secrets.token_hex(16), owner=name, ttl_ms=self.ttl_ms))
+        if answer.run is None or answer.verdict is not Verdict.LANDED:
+            raise Stalled
+        self.holders.append(Holder(name=name, grant=grant_of(answer.run), run=answer.run, trusts_until_s=0))
+        self._trust(self.holders[-1], sent_s, answer)
+
+    def _trust(self, holder: Holder, sent_s: float, answer: Answer) -> None:
+        holder.trusts_until_s = max(holder.trusts_until_s, sent_s + answer.left_ms / 1000)
+
+    async def _write(self, store: Store, holder: Holder, times: int) -> None:
+        for _ in range(times):
+            sent_s, change = time.monotonic(), step(holder)
+            answer = await store.commit(change)
+            if not answer.ok:
+                raise Stalled
+            told(holder, change)
+            self._trust(holder, sent_s, answer)
+
+    async def go_on(self, pair: Pair) -> None:
+        """Let everybody try what they can on the new primary until a stranger has ended the run."""
+        async with AsyncExitStack() as opened, asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            for holder in self.holders:
+                store = await opened.enter_async_context(self.store(pair.replica.url))
+                tasks.create_task(self._hold_on(store, holder, random.Random(self.drawn.getrandbits(64))))
+            store = await opened.enter_async_context(self.store(pair.replica.url))
+            tasks.create_task(self._take_over(store, random.Random(self.drawn.getrandbits(64))))
+
+    async def _hold_on(self, store: Store, holder: Holder, drawn: random.Random) -> None:
+        """Do what a holder does that knows of no promotion, or of one: write, renew, reattach; late, too."""
+        for _ in range(drawn.randrange(3, 9)):
+            await asyncio.sleep(drawn.uniform(0, self.ttl_ms / 2000))
+            flying = step(holder)
+            match drawn.choice(("commit", "renew", "reattach", "reattach")):
+                case "commit":
+                    await self._try(store, holder, flying)
+                case "renew":
+                    await self._try(store, holder, Renew(grant=holder.grant))
+                case _:
+                    nonce, run = secrets.token_hex(16), holder.run
+                    change = Reattach(
+                        grant=holder.grant, nonce=nonce, seq=run.last_seq, head=run.head, flying=flying.row.digest
+                    )
+                    await self._try(store, holder, change)
+
+    async def _try(self, store: Store, holder: Holder, change: Change) -> None:
+        sent_s = time.monotonic()
+        answer = await asked(store, change)
+        if answer.verdict is Verdict.LANDED:
+            self._went_on(holder, change, answer, sent_s)
+        elif answer.verdict is not Verdict.ALREADY:
+            self.counts["history lost"] += answer.why is Why.HISTORY_LOST
+            self.counts["refused"] += isinstance(change, Commit)
+
+    def _went_on(self, holder: Holder, change: Change, answer: Answer, sent_s: float) -> None:
+        if holder.lost or holder.forgotten:
+            hole = f"{holder.lost} lost commits" if holder.lost else "a grant that was lost"
+            self.wrong.append(f"{holder.name} went on by {type(change).__name__} over {hole}")
+        now_s = time.monotonic()
+        if isinstance(change, Reattach) and answer.run is not None:
+            self.counts["reattached"] += 1
+            holder.grant, holder.run = grant_of(answer.run), answer.run
+            self.landed.append(Landed(at_s=now_s, who=holder.name, token=holder.grant.token))
+        if isinstance(change, Commit):
+            told(holder, change)
+            self.landed.append(Landed(at_s=now_s, who=holder.name, token=change.grant.token, commit=change))
+        self._trust(holder, sent_s, answer)
+
+    async def _take_over(self, store: Store, drawn: random.Random) -> None:
+        """Claim the run until it is granted, and end it; again, where the machine stood still too long."""
+        while True:
+            await asyncio.sleep(drawn.uniform(0, self.ttl_ms / 4000))
+            claim = Claim(run=_RUN, nonce=secrets.token_hex(16), owner="C", ttl_ms=self.ttl_ms)
+            answer = await asked(store, claim)
+            self.counts["waited"] += answer.why is Why.GRACE
+            if answer.ok and answer.run is not None and await self._ended(store, answer.run, drawn):
+                return
+
+    async def _ended(self, store: Store, run: Run, drawn: random.Random) -> bool:
+        now_s = time.monotonic()
+        self.counts["taken"] += 1
+        self.landed.append(Landed(at_s=now_s, who="C", token=run.token))
+        for holder in self.holders:
+            # A few milliseconds are the width of the clocks' ticks: leases are counted in whole ones.
+            if holder.trusts_until_s > now_s + 0.005:
+                left_ms = (holder.trusts_until_s - now_s) * 1000
+                self.wrong.append(f"C was let in while {holder.name} could trust its lease for {left_ms:.0f} ms more")
+        await asyncio.sleep(drawn.uniform(0, self.ttl_ms / 3000))
+        mine = Holder(name="C", grant=grant_of(run), run=run, trusts_until_s=now_s)
+        for status in (None, Status.COMPLETED):
+            change = step(mine, status)
+            if not (await asked(store, change)).ok:
+                return False
+            told(mine, change)
+            self.landed.append(Landed(at_s=time.monotonic(), who="C", token=mine.grant.token, commit=change))
+        return True
+
+
+async def judge(story: Story, pair: Pair) -> Verdicts:
+    """Hold what everybody was told against what the new primary stores."""
+    found = Verdicts(counts=story.counts, wrong=story.wrong)
+    async with story.store(pair.replica.url) as store:
+        run, rows = await store.load(_RUN), await store.tail(_RUN, limit=1000)
+    if run is None or run.status is not Status.COMPLETED:
+        found.wrong.append("the run was not ended by who took it over")
+        return found
+    if not verify_run(run, rows).ok:
+        found.wrong.append("its journal does not verify")
+    stored = {row.seq: row.digest for row in rows}
+    newest = 0
+    for landed in sorted(story.landed, key=lambda one: one.at_s):
+        if landed.commit is None:
+            if landed.token <= newest:
+                found.wrong.append(f"{landed.who} was granted the token {landed.token} after {newest}")
+            newest = landed.token
+        elif stored.get(landed.commit.row.seq) != landed.commit.row.digest:
+            found.wrong.append(f"commit {landed.commit.row.seq} of {landed.who} was acknowledged and is not there")
+        elif landed.token < newest:
+            found.counts["stale"] += 1
+            found.wrong.append(f"{landed.who} wrote under {landed.token} after {newest} was granted")
+    lost = [holder.grant.token for holder in story.holders if holder.name != "C"]
+    taken = [one.token for one in story.landed if one.who == "C"]
+    if lost and taken and max(lost) >= max(taken):
+        found.wrong.append(f"the token {max(taken)} does not rise above {max(lost)}, which was lost")
+    tokens = [row.token for row in rows]
+    if tokens != sorted(tokens):
+        found.wrong.append(f"the tokens of its commits fall: {tokens}")
+    return found
+
+
+async def asked(store: Store, change: Change) -> Answer:
+    """Return the answer to a change, asked until there is one; the same request each time."""
+    while True:
+        try:
+            return await store.commit(change)
+        except (StoreUnavailable, OutcomeUnknown):
+            await asyncio.sleep(0.02)
+        except TenureError as error:
+            message = f"{type(change).__name__}: {error}"
+            raise RuntimeError(message) from error
+
+
+def grant_of(run: Run) -> Grant:
+    """Return the grant that a record holds."""
+    return Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
+
+
+def step(holder: Holder, status: Status | None = None) -> Commit:
+    """Return the holder's next commit."""
+    run, value = holder.run, f"{holder.name} {holder.run.last_seq + 1}"
+    events = [journal.event(journal.CHECKPOINT, value=value)]
+    return build.commit(holder.grant, run.last_seq + 1, run.head, events, step=1, status=status)
+
+
+def told(holder: Holder, change: Commit) -> None:
+    """Note that a commit was acknowledged."""
+    holder.run = replace(holder.run, last_seq=change.row.seq, head=change.row.digest)
