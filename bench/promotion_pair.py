@@ -64,9 +64,10 @@ class Pair:
 async def paired(kind: ServerKind) -> AsyncIterator[Pair]:
     """Start a pair; gone at the end of the block."""
     with contextlib.ExitStack() as started:
-        servers = [started.enter_context(start_server(kind, options=LOG)) for _ in range(2)]
-        async with Proxy(servers[0].url) as link:
-            pair = Pair(*servers, link)
+        primary = started.enter_context(start_server(kind, options=LOG))
+        replica = started.enter_context(start_server(kind, options=LOG))
+        async with Proxy(primary.url) as link:
+            pair = Pair(primary, replica, link)
             await pair.follow()
             yield pair
 

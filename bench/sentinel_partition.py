@@ -16,7 +16,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -46,7 +46,7 @@ class Estate:
 
     primary: RedisServer
     replicas: list[RedisServer]
-    sentinels: list[RedisServer]
+    sentinels: Sequence[RedisServer]
     link: Proxy
 
 
@@ -77,7 +77,11 @@ async def estate(kind: ServerKind, *, replicated: bool) -> AsyncIterator[Estate]
     program = find_program(kind)
     if program is None:
         sys.exit(f"{kind.name}: {kind.hint}")
-    log = {"appendonly": "yes", "min-replicas-to-write": int(replicated), "repl-ping-replica-period": 1}
+    log: dict[str, str | int] = {
+        "appendonly": "yes",
+        "min-replicas-to-write": int(replicated),
+        "repl-ping-replica-period": 1,
+    }
     with contextlib.ExitStack() as started:
         primary = started.enter_context(start_server(kind, options=log))
         async with Proxy(primary.url) as link:
