@@ -12,6 +12,7 @@ from tenure import archive
 from tenure.carry import Whole, bring, carried
 from tenure.core import build, journal
 from tenure.core.run import Ask, Status, Verdict
+from tenure.core.verify import verify_run
 from tenure.errors import CorruptRecord
 from tenure.store import Store
 from tenure.stores import open_store
@@ -76,7 +77,7 @@ async def test_runs_go_through_every_kind_of_store_and_arrive_as_they_were(
             was, now = await archive.whole(first, run_id), await archive.whole(last, run_id)
             assert was is not None
             assert now is not None
-            assert journal.verify_run(now.record, now.rows).ok
+            assert verify_run(now.record, now.rows).ok
             assert (list(now.rows), list(now.items), now.blobs) == (list(was.rows), list(was.items), was.blobs)
             assert now.record.status is (Status.QUEUED if run.status is Status.RUNNING else run.status)
             assert (now.record.attempt, now.record.crashes) == (run.attempt, run.crashes)

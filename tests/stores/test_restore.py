@@ -13,6 +13,7 @@ from cli.kit import Writer
 from conftest import StartRedis
 from tenure.core import journal
 from tenure.core.run import Grant, Reattach, Renew, Status, Verdict, Why
+from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.contract_case import claim, write
@@ -51,7 +52,7 @@ async def shows_what_the_copy_knows(store: Store, grant: Grant, told: tuple[int,
     held = await store.load("held")
     assert held is not None
     assert (held.step, held.status) == (1, Status.RUNNING)
-    assert journal.verify_run(held, await store.tail("held")).ok
+    assert verify_run(held, await store.tail("held")).ok
     assert (await store.commit(Renew(grant=grant))).verdict is Verdict.HISTORY
     assert (await store.commit(write(grant, held))).verdict is Verdict.HISTORY
     answer = await store.commit(Reattach(grant=grant, nonce="n" * 32, seq=told[0], head=told[1]))
