@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from tenure import ActiveRun, Agent, App, ModelReply, ModelRequest, ToolCall, ToolContext, TryLater, tool
@@ -49,6 +50,24 @@ async def patient(run: ActiveRun[int], input: int) -> int:
         await run.step("asked", lambda: None)
         raise TryLater(after=2 * 24 * 3600)
     return first + input
+
+
+@app.kind("sleeper")
+async def sleeper(run: ActiveRun[int], input: int) -> str:
+    """Sleeps two days, asks a person, and waits for a parcel."""
+    await run.step("packed", note_effect, "packed")
+    await run.sleep("nap", 2 * 24 * 3600)
+    decision = await run.ask("send it?", {"weight": input})
+    parcel = await run.wait_for("parcel")
+    await run.step("sent", partial(note_effect, "sent", key=run.effect_key("sent")))
+    return f"{'sent' if decision.approved else 'kept'} {parcel}"
+
+
+@app.kind("naps")
+async def naps(run: ActiveRun[None], _: None) -> str:
+    """Sleeps two days."""
+    await run.sleep("nap", 2 * 24 * 3600)
+    return "rested"
 
 
 @app.kind("parent")

@@ -35,6 +35,16 @@ def test_a_run_that_waits_two_days_is_played_without_waiting() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_that_sleeps_asks_and_waits_dies_everywhere_and_consumes_each_answer_once() -> None:
+    report = crash_everywhere(orders.sleeper, 5, sides=("after",), approve=True, signals={"parcel": "a box"})
+    assert report.deaths == report.boundaries >= 8
+    assert not report.wrong, str(report)
+    assert dict(report.clean.effects) == {"packed": 1, "sent": 1}
+    assert report.done_twice == set(), str(report)
+
+
+@pytest.mark.slow
 def test_an_agent_dies_everywhere_and_asks_nothing_again_that_had_landed() -> None:
     report = crash_everywhere(orders.scales, "weigh")
     assert report.ok, str(report)

@@ -1,9 +1,12 @@
 """Runs in line: with a loop and without, time skipped, errors as they were raised."""
 
+from pathlib import Path
+
+import anyio
 import pytest
 
 from kit import orders
-from tenure import ActiveRun, App, RunFailed, RunSuspended
+from tenure import ActiveRun, App, Ledger, RunFailed, RunSuspended, Status, Worker, open_store
 from tenure.testing import Inline, ManualClock, run_inline, run_inline_async
 
 
@@ -56,6 +59,28 @@ async def test_advancing_the_clock_wakes_a_sleeping_run() -> None:
         assert await inline.result(late, skip=False) == 2
         inline.clock.advance(days=2)
         assert await inline.result(handle, skip=False) == 2
+
+
+def test_a_run_that_sleeps_is_not_waited_for() -> None:
+    clock = ManualClock()
+    assert run_inline(orders.naps, None, clock=clock) == "rested"
+    assert clock.boot_ns() >= 2 * 24 * 3600 * 1_000_000_000
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("scheme", ["memory", "sqlite"])
+async def test_advancing_the_clock_wakes_a_run_that_sleeps_under_a_real_worker(scheme: str, tmp_path: Path) -> None:
+    clock = ManualClock()
+    url = "memory://" if scheme == "memory" else f"sqlite:///{tmp_path}/t.db"
+    async with open_store(url, clock=clock) as store, Ledger(store) as ledger, Worker(orders.app, ledger, drain=1):
+        handle = await ledger.submit(orders.naps, None, id="r")
+        with anyio.fail_after(30):
+            while (await handle.load()).status is not Status.SUSPENDED:  # noqa: ASYNC110 - the worker rings no bell here
+                await anyio.sleep(0.02)
+        clock.advance(days=1, hours=23)
+        assert (await handle.load()).status is Status.SUSPENDED
+        clock.advance(hours=1)
+        assert await handle.result(timeout=30) == "rested"
 
 
 def test_a_run_that_waits_for_somebody_says_so() -> None:

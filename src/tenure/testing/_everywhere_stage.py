@@ -14,19 +14,21 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import anyio
 
+from tenure.active import ActiveRun
 from tenure.app import App, Kind
 from tenure.clock import ManualClock
 from tenure.core import build, journal
 from tenure.core.run import How, Status
-from tenure.errors import RunCancelled, RunFailed, RunNotFound, RunQuarantined
-from tenure.steps import Call, Steps
+from tenure.errors import RunCancelled, RunFailed, RunNotFound, RunQuarantined, RunSuspended
+from tenure.handle import Handle
+from tenure.steps import Call
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.boundary import Boundary, BoundaryStore
@@ -39,20 +41,18 @@ RUN = "run"
 ALARM_S = 120
 
 
-class NotedSteps(Steps):
-    """Steps that note each call of their functions."""
+def _note_steps(active: ActiveRun[Any], log: CallLog) -> None:
+    """Let the steps of a call write a line before each call of their functions."""
+    steps, plain = active.steps, active.steps._recorded  # noqa: SLF001 - the seam below the replay
 
-    def __init__(self, active: Any, log: CallLog) -> None:
-        super().__init__(active.lease)
-        self._log = log
-        self._attempt = active.attempt
-
-    async def _recorded(self, call: Call) -> Any:
+    async def recorded(call: Call) -> Any:
         async def made() -> Any:
-            self._log.write("call", name=call.name, attempt=self._attempt)
+            log.write("call", name=call.name, attempt=active.attempt)
             return await call.made()
 
-        return await super()._recorded(dataclasses.replace(call, made=made))
+        return await plain(dataclasses.replace(call, made=made))
+
+    steps._recorded = recorded  # type: ignore[method-assign]  # noqa: SLF001 - same
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,8 @@ class Subject:
     kind: Kind[Any, Any]
     input: Any
     folder: Path
+    approve: bool = False
+    signals: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def subject(told: dict[str, Any]) -> Subject:
@@ -74,7 +76,8 @@ def subject(told: dict[str, Any]) -> Subject:
     else:
         app, kind = App(), held
         app.kinds[kind.name] = kind
-    return Subject(app=app, kind=kind, input=told["input"], folder=Path(told["folder"]))
+    said = {"approve": told["approve"], "signals": told["signals"]}
+    return Subject(app=app, kind=kind, input=told["input"], folder=Path(told["folder"]), **said)
 
 
 def _module(name: str, file: str | None) -> ModuleType:
@@ -102,14 +105,33 @@ def _module(name: str, file: str | None) -> ModuleType:
 async def _live(what: Subject, store: Store, clock: ManualClock, log: CallLog) -> None:
     """Begin the run, or go on with it, and end it."""
     async with Inline(what.app, store=store, clock=clock) as inline:
-        inline.began = lambda active: setattr(active, "steps", NotedSteps(active, log))
+        inline.began = lambda active: _note_steps(active, log)
         _note_agents(what.app, log)
         # Submitted as the JSON that it was given as: the same bytes in each process.
         await inline.ledger.submit(what.kind.name, what.input, id=RUN)
-        try:
-            await inline.result(inline.ledger.handle(RUN))
-        except (RunFailed, RunCancelled, RunQuarantined):
-            return  # how it ended is told by its record
+        handle = inline.ledger.handle(RUN)
+        while True:
+            try:
+                await inline.result(handle)
+            except (RunFailed, RunCancelled, RunQuarantined):
+                return  # how it ended is told by its record
+            except RunSuspended:
+                if not await _say(what, handle):
+                    raise
+            else:
+                return
+
+
+async def _say(what: Subject, handle: Handle[Any]) -> bool:
+    """Say what the run waits for, as far as that is known here; return whether anything was said."""
+    run = await handle.load()
+    wanted = [name for name in run.wants if name in what.signals]
+    for name in wanted:
+        await handle.signal(name, what.signals[name], id=f"{name}:{run.inbox_seq}")
+    requests = await handle.requests() if what.approve else []
+    for request in requests:
+        await handle.decide(request, "approve", by="crash_everywhere")
+    return bool(wanted or requests)
 
 
 def _note_agents(app: App, log: CallLog) -> None:

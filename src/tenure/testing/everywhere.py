@@ -81,12 +81,21 @@ class CrashReport:
         return "\n".join([*lines, *(f"WRONG: {line}" for line in self.wrong)])
 
 
-def crash_everywhere(kind: Kind[Any, Any], input: Any, /, *, sides: Sequence[str] = ("before", "after")) -> CrashReport:
+def crash_everywhere(
+    kind: Kind[Any, Any],
+    input: Any,
+    /,
+    *,
+    sides: Sequence[str] = ("before", "after"),
+    approve: bool = False,
+    signals: Mapping[str, Any] | None = None,
+) -> CrashReport:
     """Die at each boundary of a run of the kind, recover each in a new process, and report effects done twice.
 
     Processes are real and end by `os._exit`; each run has a SQLite file of its own in a temporary folder, and time that
     it waits for is skipped. The kind stands at the top level of its module, alone or in an App there (whose other kinds
-    and lifespan are used), because other processes import it. Effects are what `note_effect` was told of.
+    and lifespan are used), because other processes import it. Effects are what `note_effect` was told of. Where the run
+    waits for a person, `approve` says yes to every request; where it waits for a signal, `signals` has it by name.
     """
     module, attribute = _place_of(kind)
     with tempfile.TemporaryDirectory(prefix="tenure-crash-") as folder, _Stage(folder) as stage:
@@ -99,6 +108,8 @@ def crash_everywhere(kind: Kind[Any, Any], input: Any, /, *, sides: Sequence[str
                 "kind": kind.name,
                 "input": kind.encode_input(input),
                 "folder": folder,
+                "approve": approve,
+                "signals": dict(signals or {}),
             }
         )
         clean = stage.play("clean", "")
