@@ -102,6 +102,7 @@ async def work(app: App, store: Store, orders: Mapping[str, Any], in_fd: int, pi
         name=orders["name"],
         reports=pipe,
         spare=orders["spare"],
+        retention=orders.get("retention"),
     )
     ended = threading.Event()
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import anyio
@@ -21,6 +21,7 @@ from tenure.lease import Lease
 from tenure.ledger import Ledger
 from tenure.looks import together
 from tenure.repair import repair_pass
+from tenure.retention import prune
 from tenure.store import Hint
 
 log = logging.getLogger("tenure.leader")
@@ -37,16 +38,25 @@ WATCHED = 100
 class Leader:
     """One process's part in leading: it runs for the lease when the last one seen ends, and leads while it holds it.
 
-    `on_due` is called when runs of this process's own kinds have become due.
+    `on_due` is called when runs of this process's own kinds have become due. `kept` is how long settled runs are
+    kept, in ms by status; what is not named is kept for good.
     """
 
-    def __init__(self, ledger: Ledger, kinds: Iterable[str], reports: Reports, on_due: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        kinds: Iterable[str],
+        reports: Reports,
+        on_due: Callable[[], None],
+        kept: Mapping[Status, int] | None = None,
+    ) -> None:
         self.lease: Lease | None = None
         self.passes = 0
         self._ledger = ledger
         self._own = frozenset(kinds)
         self._reports = reports
         self._on_due = on_due
+        self._kept = kept or {}
         self._known: set[str] = set(self._own)
         self._told: dict[str, tuple[int, int]] = {}
         self._scope = anyio.CancelScope()
@@ -132,6 +142,8 @@ class Leader:
                 lease.bind(tasks.cancel_scope, tasks)
                 # Beside the watch: over many runs a pass takes long, and what becomes due meanwhile is due now.
                 tasks.start_soon(self._repair_often, lease)
+                if self._kept:
+                    tasks.start_soon(self._prune_often, lease)
                 while lease.live:
                     await self._turn(lease)
                     await anyio.sleep(LOOK_S)
@@ -167,6 +179,17 @@ class Leader:
                 if done.lost or done.strays or done.stretched or done.late or done.corrupt:
                     log.warning("repair pass: %s", done)
             await anyio.sleep(max(1.0, (next_ns - self._ledger.clock.boot_ns()) / 1e9))
+
+    async def _prune_often(self, lease: Lease) -> None:
+        while lease.live:
+            try:
+                deleted = await prune(self._ledger.store, self._kept, go_on=lease.check)
+            except TenureError as error:
+                log.warning("settled runs are not pruned, the next pass goes on: %s", error)
+            else:
+                if deleted:
+                    log.info("%s settled runs have outlived their time and are deleted", deleted)
+            await anyio.sleep(PASS_S)
 
     async def _watch(self) -> None:
         store = self._ledger.store

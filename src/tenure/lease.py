@@ -48,7 +48,7 @@ class Lease:
         self._store = store
         self._committer = committer
         self._scope: anyio.CancelScope | None = None
-        self.inbox_read = 0
+        self.inbox_read = self._inbox_done = 0
         self._shown = b""
         trust.on_lost = self._fire
 
@@ -168,9 +168,12 @@ class Lease:
 
     async def inbox(self) -> list[Item]:
         """Return what was posted and not consumed, in order, and remember how far the inbox is read."""
-        items = await self._store.inbox(self.run.id)
-        self.inbox_read = items[-1].seq if items else 0
-        return [item for item in items if not item.consumed]
+        items = await self._store.inbox(self.run.id, after=self._inbox_done)
+        self.inbox_read = items[-1].seq if items else self._inbox_done
+        left = [item for item in items if not item.consumed]
+        # What was consumed stays so: of a long inbox only what is new is read again.
+        self._inbox_done = left[0].seq - 1 if left else self.inbox_read
+        return left
 
     async def consume(
         self, items: Sequence[Item], /, *, closes: Sequence[str] = (), also: Sequence[bytes] = (), step: int = 0

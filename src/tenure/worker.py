@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -17,12 +18,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tenure.app import App
+from tenure.core.run import Status
 from tenure.errors import NotAllowed, TenureError
 from tenure.executing import NoReports, Reports
 from tenure.holding import leave
 from tenure.leader import Leader
 from tenure.ledger import Ledger
 from tenure.looks import Found, Looks, together
+from tenure.retention import retention as kept_for
 from tenure.slots import CUT_S, Slots
 from tenure.store import Store
 
@@ -38,7 +41,8 @@ class Worker:
     """Executes an app's runs in this process: `await worker.run()`, or `async with Worker(app, store):` beside others.
 
     Given a store, it opens a ledger of its own with `ttl`; the store is opened by its owner. `concurrency` runs at a
-    time, of `kinds` only where named. `drain` (seconds) is what a step in hand is given when the worker stops. With
+    time, of `kinds` only where named. While this process leads, settled runs are deleted once `retention` (seconds by
+    status) is over. `drain` (seconds) is what a step in hand is given when the worker stops. With
     `last_resort="exit"` the process ends when a run goes on in code that nothing stops, though its lease is over.
     """
 
@@ -57,6 +61,7 @@ class Worker:
         reports: Reports | None = None,
         spare: bool = False,
         last_resort: Literal["log", "exit"] = "log",
+        retention: Mapping[Status | str, float | timedelta] | None = None,
     ) -> None:
         if concurrency < 1 or drain < 0:
             message = f"a worker has at least one slot and a drain of at least 0 s, not {concurrency} and {drain}"
@@ -81,6 +86,7 @@ class Worker:
         self._supervised = reports is not None
         self._wanted: dict[str, int] | None = {} if spare else None
         self._last_resort = last_resort
+        self._kept = kept_for(retention)
         self._over = threading.Event()
         self._bell = anyio.Event()
         self._ended = anyio.Event()
@@ -101,17 +107,12 @@ class Worker:
                 # What this worker claims and writes is of the app's version, whoever opened the ledger.
                 self.ledger.code_version = self.ledger.code_version or self.app.version
             else:
-                opened = Ledger(
-                    self._given,
-                    owner=self._name,
-                    ttl=self._ttl,
-                    code_version=self.app.version,
-                    redact=self.app.redaction,
-                )
+                version, redact = self.app.version, self.app.redaction
+                opened = Ledger(self._given, owner=self._name, ttl=self._ttl, code_version=version, redact=redact)
                 self.ledger = await self._stack.enter_async_context(opened)
             deps = await self._stack.enter_async_context(self.app.running())
             self._looking = Looks(self.ledger, self.kinds, code_versions=self._versions)
-            self.leader = Leader(self.ledger, self.kinds, self._reports, self.wake)
+            self.leader = Leader(self.ledger, self.kinds, self._reports, self.wake, self._kept)
             self._tasks = await anyio.create_task_group().__aenter__()
             self.slots = Slots(
                 self.app,

@@ -118,3 +118,15 @@ def test_counting_stops_at_a_limit_and_says_so(filled: Console, monkeypatch: pyt
     monkeypatch.setattr(census, "COUNT_LIMIT", 2)
     monkeypatch.setattr(census, "PAGE", 1)
     assert "the newest 2 runs: " in filled("doctor").out
+
+
+def test_a_worker_that_is_silent_is_not_counted_as_live(filled: Console) -> None:
+    beats = [
+        Beat(name="alive", host="h", pid=1, kinds=("a",), at_ms=100_000),
+        Beat(name="killed", host="h", pid=2, kinds=("b",), at_ms=55_000),
+    ]
+    facts = Facts(now_us=100_000_000)
+    assert [beat.name for beat in census.live(beats, facts)] == ["alive"]
+    found = {one.name: one for one in census._of_workers(census.Census(), beats, facts)}
+    assert found["workers"].text.startswith("1 live worker: alive")
+    assert (found["silent"].level, "killed for 45s" in found["silent"].text) == (Grade.WARNING, True)

@@ -248,3 +248,28 @@ def test_a_full_disk_under_the_answer_is_told_in_a_sentence(console: Console, tm
     assert done.returncode == 1
     assert done.stderr.startswith("tenure: the answer could not be written (No space left on device)")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_settled_runs_are_pruned_by_status_and_age(filled: Console) -> None:
+    said = filled("runs", "prune", "--status", "completed,failed", "--older-than", "0s", "--dry-run")
+    assert {line.split()[0] for line in said.out.splitlines()} == {"done", "bad"}
+    assert (said.code, said.err) == (0, "2 runs would be deleted\n")
+    assert filled("runs", "prune", "--status", "completed", "--older-than", "1d").out == "0 runs deleted\n"
+    listed = filled("runs", "prune", "--status", "completed", "--older-than", "0s", "--dry-run", "-o", "jsonl")
+    assert [run["id"] for run in listed.lines] == ["done"]
+    said = filled("runs", "prune", "--status", "completed,failed", "--older-than", "0s", "-o", "json")
+    assert said.json == {"deleted": 2}
+    assert ids_in(filled, filled.url) == IDS - {"done", "bad"}
+    said = filled("runs", "prune", "--status", "running", "--older-than", "0s")
+    assert (said.code, "settled runs" in said.err) == (2, True)
+    assert filled("runs", "prune", "--status", "completed", "--older-than", "a week").code == 2
+    assert filled("runs", "prune", "--older-than", "1d").code == 2
+
+
+def test_a_retention_that_is_none_is_refused(console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "its.py").write_text("from tenure import App\napp = App()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for wrong in ("running=1d", "completed", "completed=soon"):
+        said = console("worker", "its:app", "--retain", wrong, "--processes", "0")
+        assert said.code == 2, said

@@ -42,8 +42,9 @@ def test_every_command_and_option_on_the_pages_exists() -> None:
             assert name in commands, (page.name, name)
             command = commands[name]
             if inside := getattr(command, "commands", {}):  # a group of commands
-                assert rest.split()[0] in inside, (page.name, line)
-                command = inside[rest.split()[0]]
+                word = rest.split()[0] if rest.split() else ""
+                assert word in inside or command.invoke_without_command, (page.name, line)
+                command = inside.get(word, command)
             options = {option for parameter in command.params for option in parameter.opts}
             assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= options, (page.name, line)
 

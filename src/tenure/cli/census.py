@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 COUNT_LIMIT = 100_000
 PAGE = 500
+SILENT_MS = 40_000
+"""A live worker writes its row every 20 s, with its next look: 35 s at most."""
 
 
 def _ok(name: str, text: str) -> Finding:
@@ -64,8 +66,8 @@ async def of_runs(store: Store, /) -> list[Finding]:
     return [
         _of_counts(census),
         *_of_damage(census),
-        *_of_kinds(census, beats, await store.kinds()),
-        *_of_workers(census, beats),
+        *_of_kinds(census, live(beats, facts), await store.kinds()),
+        *_of_workers(census, beats, facts),
         *_of_leader(leader, beats, facts),
     ]
 
@@ -132,14 +134,25 @@ def _of_kinds(census: Census, beats: list[Beat], indexed: list[str]) -> list[Fin
     ]
 
 
-def _of_workers(census: Census, beats: list[Beat]) -> list[Finding]:
+def live(beats: list[Beat], facts: Facts, /) -> list[Beat]:
+    """Return the rows of workers that are not silent; one that died leaves its row behind until that expires."""
+    return [beat for beat in beats if facts.now_ms - beat.at_ms <= SILENT_MS]
+
+
+def _of_workers(census: Census, rows: list[Beat], facts: Facts) -> list[Finding]:
     from tenure.views.figures import count, duration
+
+    beats = live(rows, facts)
 
     shown = ", ".join(
         f"{beat.name} ({beat.busy}/{beat.slots} slots, heartbeat lag {duration(beat.lag_ms)})" for beat in beats[:20]
     )
     more = f" and {len(beats) - 20:,} more" if len(beats) > 20 else ""
     found = [_ok("workers", f"{count(len(beats), 'live worker')}{': ' + shown if shown else ''}{more}")]
+    if silent := [beat for beat in rows if beat not in beats]:
+        shown = ", ".join(f"{beat.name} for {duration(facts.now_ms - beat.at_ms)}" for beat in silent[:20])
+        text = f"{count(len(silent), 'worker')} silent, dead or frozen: {shown}"
+        found.append(_warning("silent", text, "look at the log of that process; its row goes a minute after its last"))
     if census.ran_out and beats:
         text = f"{count(census.ran_out, 'lease')} ran out and nobody has taken over yet"
         found.append(_warning("leases", text, "ask again in a moment; if it stays, look at the logs of the workers"))

@@ -21,7 +21,12 @@ PAGE = 100
 
 def register(app: typer.Typer, /) -> None:
     """Add the commands of this file."""
-    command(app)(runs)
+    from tenure.cli import prune
+
+    listing = typer.Typer(rich_markup_mode=None)
+    command(listing, of_group=True)(runs)
+    prune.register(listing)
+    app.add_typer(listing, name="runs")
     command(app, "show")(show_run)
 
 

@@ -79,11 +79,13 @@ class Place:
         return f"Place(namespace={self.namespace!r}, ttl_s={self.ttl_s})"
 
 
-def command(app: typer.Typer, /, name: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def command(
+    app: typer.Typer, /, name: str | None = None, *, of_group: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register `async def f(place, ...)` (or a plain one) as a command.
 
     Its own parameters are typer's; --store and --namespace are added, so they may stand before or after the command.
-    An int that it returns is the exit code.
+    An int that it returns is the exit code. With `of_group` it is what the group does when no command of it is named.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,6 +100,9 @@ def command(app: typer.Typer, /, name: str | None = None) -> Callable[[Callable[
         @functools.wraps(function)
         def run(*, ctx: typer.Context, store: str | None, namespace: str | None, **arguments: Any) -> Any:
             place: Place = ctx.obj
+            if ctx.invoked_subcommand is not None:
+                ctx.obj = replace(place, url=store or place.url, namespace=namespace or place.namespace)
+                return None
             place = replace(place, url=store or place.url, namespace=namespace or place.namespace)
             if not inspect.iscoroutinefunction(function):
                 return function(place, **arguments)
@@ -105,7 +110,7 @@ def command(app: typer.Typer, /, name: str | None = None) -> Callable[[Callable[
 
         run.__signature__ = own.replace(parameters=[*mine, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in (*mine, *shared)}
-        app.command(name)(run)
+        (app.callback(invoke_without_command=True) if of_group else app.command(name))(run)
         return function
 
     return register

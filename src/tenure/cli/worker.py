@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,6 +45,14 @@ async def worker(
     health: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", show_default=False, help="Answer /live and /ready here.")
     ] = None,
+    retain: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATUS=TIME",
+            show_default=False,
+            help="Delete settled runs after, as completed=7d; may be repeated.",
+        ),
+    ] = None,
 ) -> int:
     """Execute the runs of an app until SIGTERM or SIGINT.
 
@@ -57,8 +65,9 @@ async def worker(
     find_app(app)
     wanted = [ids.kind_name(name) for name in kinds.split(",")] if kinds is not None else None
     at = answers.address(health) if health is not None else None
+    kept = read_retention(retain or [])
     if processes == 0:
-        await _here(place, app, concurrency=concurrency, kinds=wanted, drain=drain, at=at)
+        await _here(place, app, at=at, concurrency=concurrency, kinds=wanted, drain=drain, retention=kept)
         return Exit.OK
     from tenure.supervisor import Supervisor
 
@@ -70,6 +79,7 @@ async def worker(
         "concurrency": concurrency,
         "kinds": wanted,
         "drain": drain,
+        "retention": kept,
         "log": logging.getLevelName(logging.getLogger("tenure").getEffectiveLevel()),
     }
     spawned = (sys.executable, "-m", "tenure.cli.child")
@@ -80,21 +90,31 @@ async def worker(
     return Exit.OK
 
 
-async def _here(
-    place: Place,
-    path: str,
-    *,
-    concurrency: int,
-    kinds: list[str] | None,
-    drain: float,
-    at: tuple[str, int] | None,
-) -> None:
+def read_retention(given: list[str], /) -> dict[str, float]:
+    """Return how long settled runs are kept, in seconds by status; UsageError for what is none."""
+    from tenure.cli.exits import UsageError
+    from tenure.cli.submit import read_seconds
+    from tenure.errors import NotAllowed
+    from tenure.retention import retention
+
+    kept = {}
+    for text in given:
+        status, _, time = text.partition("=")
+        kept[status] = read_seconds(time)
+    try:
+        retention({**kept})
+    except NotAllowed as error:
+        raise UsageError(error.message) from None
+    return kept
+
+
+async def _here(place: Place, path: str, *, at: tuple[str, int] | None, **settings: Any) -> None:
     from tenure.app import load_app
     from tenure.worker import Worker
 
     app = load_app(path)
     async with place.store(creates=True) as store:
-        made = Worker(app, store, concurrency=concurrency, kinds=kinds, drain=drain, ttl=place.ttl_s)
+        made = Worker(app, store, ttl=place.ttl_s, **settings)
 
         async def run() -> None:
             async with made:

@@ -66,7 +66,9 @@ async def tail(ask: Ask, keys: Keys, run_id: str, /, *, after: int, limit: int) 
 
 
 async def inbox(ask: Ask, keys: Keys, run_id: str, /, *, after: int) -> list[Item]:
-    """Return inbox items in order."""
+    """Return inbox items in order; where all of them were seen, their number alone is read."""
+    if after and (await ask(pack("HLEN", keys.inbox(run_id))))[0] <= after:
+        return []
     (flat,) = await ask(pack("HGETALL", keys.inbox(run_id)))
     items = (unpack_item(name.decode(), data) for name, data in zip(flat[::2], flat[1::2], strict=True))
     return sorted((item for item in items if item.seq > after), key=lambda item: item.seq)

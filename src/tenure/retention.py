@@ -1,0 +1,77 @@
+"""Retention: settled runs are deleted once they have been settled for long enough. Without a word they are kept.
+
+A run goes whole, by the change that anybody may ask for; what is left is the store's floor of tokens. The same id can
+then be submitted anew, and is another run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import timedelta
+
+import anyio
+
+from tenure.core import rules
+from tenure.core.run import Delete, Run, Status, Verdict
+from tenure.errors import NotAllowed, TenureError
+from tenure.store import Store, Where
+
+log = logging.getLogger("tenure.sweep")
+
+PAGE = 200
+BREATH_S = 0.2
+"""How long a pass lets others go first after each page: a backlog goes at up to a thousand runs a second."""
+
+
+def retention(given: Mapping[Status | str, float | timedelta] | None, /) -> dict[Status, int]:
+    """Return how long settled runs are kept, in ms by status; NotAllowed for what is no settled status or no time."""
+    kept: dict[Status, int] = {}
+    settled = ", ".join(sorted(status.value for status in rules.TERMINAL))
+    for name, time in (given or {}).items():
+        seconds = time.total_seconds() if isinstance(time, timedelta) else time
+        if name not in rules.TERMINAL or seconds < 0:
+            message = f"settled runs ({settled}) are kept for at least 0 s, not {name!s:.40} for {seconds} s"
+            raise NotAllowed(message)
+        kept[Status(name)] = round(seconds * 1000)
+    return kept
+
+
+async def outlived(
+    store: Store, kept: Mapping[Status, int], /, *, go_on: Callable[[], None] = lambda: None
+) -> AsyncIterator[list[Run]]:
+    """Yield the runs that have been settled for longer than they are kept, page by page; pages may be empty."""
+    for status, kept_ms in sorted(kept.items()):
+        before_ms = (await store.facts()).now_ms - kept_ms
+        # Who settled before then was created before then, so all that is asked for is old.
+        where, cursor = Where(status=(status,), created_until_ms=before_ms + 1), None
+        while True:
+            go_on()
+            page = await store.find(where, cursor=cursor, limit=PAGE)
+            yield [run for run in page.runs if run.updated_ms <= before_ms]
+            cursor = page.cursor
+            if cursor is None:
+                break
+
+
+async def prune(
+    store: Store,
+    kept: Mapping[Status, int],
+    /,
+    *,
+    go_on: Callable[[], None] = lambda: None,
+    breath_s: float = BREATH_S,
+) -> int:
+    """Delete the runs that have outlived their time and return how many; `go_on` may raise to end it in between."""
+    deleted = 0
+    async for runs in outlived(store, kept, go_on=go_on):
+        if not runs:
+            continue
+        changes = [Delete(run=run.id) for run in runs]
+        for change, answer in zip(changes, await store.commit_many(changes), strict=True):
+            if isinstance(answer, TenureError):
+                log.warning("run %s was not deleted: %s", change.run, answer, extra={"run_id": change.run})
+            else:
+                deleted += answer.verdict is Verdict.LANDED
+        await anyio.sleep(breath_s)
+    return deleted

@@ -1,0 +1,92 @@
+"""Settled runs go when they have outlived their time, and only those."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from cli.kit import Writer
+from tenure import ActiveRun, App, Store, open_store
+from tenure.clock import ManualClock
+from tenure.core.run import Status
+from tenure.errors import NotAllowed
+from tenure.retention import outlived, prune, retention
+from worker.kit import opened, until, working
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Store]:
+    async with open_store("memory://", clock=clock) as store:
+        yield store
+
+
+async def settle(store: Store, run_id: str, status: Status) -> None:
+    writer = Writer(store)
+    await writer.create(run_id)
+    await writer.commit(await writer.claim(run_id), status=status, blobs=[b"result"])
+
+
+async def ids(store: Store) -> set[str]:
+    return {run.id for run in (await store.find(limit=1000)).runs}
+
+
+async def test_only_what_has_outlived_its_time_is_deleted(store: Store, clock: ManualClock) -> None:
+    for status in (Status.COMPLETED, Status.FAILED):
+        await settle(store, f"old-{status.value}", status)
+    writer = Writer(store)
+    await writer.create("late")
+    await writer.create("queued")
+    clock.advance(ms=7 * DAY_MS)
+    await writer.commit(await writer.claim("late"), status=Status.COMPLETED)  # made long ago, settled now
+    await settle(store, "new-completed", Status.COMPLETED)
+    kept = retention({"completed": timedelta(days=7)})
+    assert [[run.id for run in runs] async for runs in outlived(store, kept)] == [["old-completed"]]
+    assert await prune(store, kept, breath_s=0) == 1
+    assert await ids(store) == {"old-failed", "late", "queued", "new-completed"}
+    assert await prune(store, kept, breath_s=0) == 0
+    clock.advance(ms=7 * DAY_MS)
+    assert await prune(store, kept, breath_s=0) == 2
+    assert await ids(store) == {"old-failed", "queued"}
+    assert await store.tail("old-completed") == []
+
+
+async def test_a_backlog_goes_page_by_page(store: Store, clock: ManualClock) -> None:
+    for number in range(450):
+        await settle(store, f"r{number}", Status.CANCELLED if number % 9 == 0 else Status.COMPLETED)
+    clock.advance(ms=1)
+    turns = []
+    assert await prune(store, retention({"completed": 0}), go_on=lambda: turns.append(1), breath_s=0) == 400
+    assert len(turns) >= 2
+    assert len(await ids(store)) == 50
+
+
+@pytest.mark.parametrize("given", [{"queued": 1}, {"done": 1}, {"completed": -1}, {"failed": timedelta(days=-1)}])
+def test_what_is_no_settled_status_or_no_time_is_refused(given: dict[str, float]) -> None:
+    with pytest.raises(NotAllowed, match="settled runs"):
+        retention(given)
+
+
+async def test_the_leader_deletes_what_has_outlived_its_time() -> None:
+    app = App()
+
+    @app.kind("k")
+    async def handler(run: ActiveRun[None], input: None) -> None:
+        return None
+
+    async with opened() as ledger:
+        await settle(ledger.store, "done", Status.COMPLETED)
+        await settle(ledger.store, "bad", Status.FAILED)
+        async with working(app, ledger, retention={"completed": 0, "cancelled": 0}):
+            await until(lambda: _gone(ledger.store, "done"), seconds=60)
+        assert await ids(ledger.store) == {"bad"}
+
+
+async def _gone(store: Store, run_id: str) -> bool:
+    return await store.load(run_id) is None
