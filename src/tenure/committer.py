@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from tenure.clock import Clock
-from tenure.core import build, canonical, journal, rules
+from tenure.core import build, journal, rules
 from tenure.core.budget import held_before_ms
 from tenure.core.run import (
     Answer,
@@ -28,14 +28,14 @@ from tenure.core.run import (
     Verdict,
     Why,
 )
-from tenure.effects import Append, Effects, InboxUnread, merged
-from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, TenureError
+from tenure.effects import Append, Effects, InboxUnread, merged, taken
+from tenure.errors import HistoryLost, LeaseLost, NotAllowed, TenureError
 from tenure.heartbeat import Pulse
-from tenure.refusals import error_of, history_lost, lost
+from tenure.refusals import history_lost, lost
 from tenure.retrying import resend
-from tenure.sending import Sending
+from tenure.sending import Sending, closed_meanwhile, refusal_of
 from tenure.store import Store
-from tenure.trust import Trust, refused_line
+from tenure.trust import Trust
 
 log = logging.getLogger("tenure.lease")
 
@@ -58,6 +58,9 @@ class Committer:
         self._begun: Grant | None = None
         self._history = False
         self._closed = False
+        self._done = False
+        self._busy = False
+        self._left: list[Append] = []
         trust.on_history = self._ask_reattach
 
     async def append(self, events: list[bytes], effects: Effects) -> Append:
@@ -77,6 +80,15 @@ class Committer:
         # The flag drops before the command is sent: nobody starts an effect while the lease is being given away.
         self._trust.ending = effects.status is not None
         self._ending = entry if effects.status is not None else None
+        if self._busy or self._entries or self._left or self._history:
+            await self._queue(entry)
+        else:
+            await self._write_alone(entry)
+        if entry.error is not None:
+            raise entry.error
+        return entry
+
+    async def _queue(self, entry: Append) -> None:
         self._entries.append(entry)
         self._bell.set()
         try:
@@ -86,9 +98,23 @@ class Committer:
                 self._entries.remove(entry)
                 self._not_ending(entry)
             raise
-        if entry.error is not None:
-            raise entry.error
-        return entry
+
+    async def _write_alone(self, entry: Append) -> None:
+        # In the caller's own task, because nothing else is being written: no task has to be woken for it, or by it.
+        entry.taken, self._busy = True, True
+        try:
+            await self._flush([entry], alone=True)
+        except BaseException:
+            # The caller is cancelled, its write is not: the committer's task sends the same request again.
+            if not entry.done.is_set():
+                self._left.append(entry)
+            raise
+        finally:
+            self._busy = False
+            if self._done:
+                self._drop()
+            elif self._left or self._entries or self._history or self._trust.over:
+                self._bell.set()
 
     def _not_ending(self, entry: Append) -> None:
         # Only for the append that ends the lease: another one that fails leaves that one on its way.
@@ -109,16 +135,33 @@ class Committer:
                 self._bell = anyio.Event()
                 if self._closed:
                     break
-                if self._history:
-                    await self._reattach_alone()
-                while self._entries and not self._trust.over:
-                    await self._flush(self._take())
+                if not self._busy:
+                    await self._write_all()
+        except BaseException:
+            self._sending.stop()
+            raise
         finally:
-            self._closed = True
-            error = self._trust.error or NotAllowed("the lease is over; hold the run again", run=self.run)
-            for entry in self._entries:
-                entry.settle(error)
-            self._entries.clear()
+            self._closed = self._done = True
+            self._drop()
+
+    async def _write_all(self) -> None:
+        self._busy = True
+        try:
+            if self._left:
+                await self._flush([self._left.pop()])
+            if self._history:
+                await self._reattach_alone()
+            while self._entries and not self._trust.over:
+                await self._flush(taken(self._entries))
+        finally:
+            self._busy = False
+
+    def _drop(self) -> None:
+        error = self._trust.error or NotAllowed("the lease is over; hold the run again", run=self.run)
+        for entry in [*self._left, *self._entries]:
+            entry.settle(error)
+        self._left.clear()
+        self._entries.clear()
 
     async def set_aside(self, reason: str) -> None:
         """End the lease by quarantining the run; LeaseLost if this grant is no longer the record's."""
@@ -144,19 +187,7 @@ class Committer:
         self._closed = True
         self._bell.set()
 
-    def _take(self) -> list[Append]:
-        taken: list[Append] = []
-        size = 0
-        while self._entries and (not taken or size + self._entries[0].size < canonical.MAX_COMMIT_BYTES // 2):
-            if taken and self._entries[0].effects.base:
-                break  # what restates the state holds what was folded before its commit, and nothing beside it
-            entry = self._entries.pop(0)
-            entry.taken = True
-            taken.append(entry)
-            size += entry.size
-        return taken
-
-    async def _flush(self, batch: list[Append]) -> None:
+    async def _flush(self, batch: list[Append], *, alone: bool = False) -> None:
         try:
             await self._write(batch)
         except InboxUnread as unread:
@@ -165,15 +196,14 @@ class Committer:
                 await self._flush(rest)
         except TenureError as error:
             if isinstance(error, LeaseLost | HistoryLost) and self._trust.lose(error):
-                await self._tell(error)
+                await self._sending.tell(error)
             self._failed(batch, error)
         except Exception as error:
             self._failed(batch, error)
             raise
         except BaseException:
-            # The ledger is being closed. Its cancellation is not that of who waits here.
-            message = f"the ledger was closed while a write of run {self.run.id} was under way; look at the run"
-            self._failed(batch, OutcomeUnknown(message, run=self.run))
+            if not alone:  # the ledger is being closed; its cancellation is not that of who waits here
+                self._failed(batch, closed_meanwhile(self.run.id))
             raise
 
     async def _write(self, batch: list[Append]) -> None:
@@ -185,7 +215,7 @@ class Committer:
                 if not await self._reattach(change.row.digest):
                     continue
             elif not answer.ok:
-                raise self._refused(answer, change)
+                raise refusal_of(answer, change)
             else:
                 self._learn(change, answer)
             self._landed(batch, change)
@@ -220,13 +250,12 @@ class Committer:
             self.run = answer.run
             return
         facts = Facts(now_us=answer.now_us, epoch=change.grant.epoch)
-        after = rules.applied(change, Found(run=self.run), facts)
-        self.run = after if after is not None else self.run
+        self.run = rules.applied(change, Found(run=self.run), facts) or self.run
 
     def _landed(self, batch: list[Append], change: Commit) -> None:
         # A commit that was found in the store's new history was made under the grant before.
         self._begun = change.grant
-        stored = journal.events_of(change.row)
+        stored = journal.own_events(change.row)
         for event in stored:
             self.state.add(event)
         if change.status is not None:
@@ -238,24 +267,6 @@ class Committer:
             entry.stored = [*stored[at : at + len(entry.events)]]
             at += len(entry.events)
             entry.settle()
-
-    def _refused(self, answer: Answer, change: Commit) -> Exception:
-        if answer.why is Why.INBOX:
-            message = f"something was posted to run {change.run} since its inbox was read; read it again, then decide"
-            return InboxUnread(message, run=answer.run)
-        run = answer.run
-        if run is None or run.token < change.grant.token or run.last_seq < change.row.seq - 1:
-            return history_lost(run, change.run)
-        if answer.why in (Why.CORRUPT, Why.STAGED):
-            return error_of(answer, change.run)
-        return lost(answer, change.run)
-
-    async def _tell(self, error: LeaseLost | HistoryLost) -> None:
-        with anyio.move_on_after(1.0):
-            try:
-                await self._store.tell_refused(refused_line(self._trust.grant, error, what="commit"))
-            except TenureError:
-                log.debug("run %s: the refused write could not be told", self.run.id)
 
     def _ask_reattach(self, grant: Grant) -> None:
         if grant is self._trust.grant:

@@ -38,6 +38,11 @@ class Effects:
     blobs: tuple[bytes, ...] = ()
     base: bool = False
 
+    @property
+    def plain(self) -> bool:
+        """Return whether nothing becomes true but that a step ended, if one did: so it is with nearly all appends."""
+        return self == Effects(step=self.step)
+
 
 class InboxUnread(RunConflict):
     """Something was posted since the inbox was read: read it, then decide again."""
@@ -62,8 +67,24 @@ class Append:
         self.done.set()
 
 
+def taken(entries: list[Append], /) -> list[Append]:
+    """Take from the appends that wait those which share the next commit, and return them."""
+    found: list[Append] = []
+    size = 0
+    while entries and (not found or size + entries[0].size < canonical.MAX_COMMIT_BYTES // 2):
+        if found and entries[0].effects.base:
+            break  # what restates the state holds what was folded before its commit, and nothing beside it
+        entry = entries.pop(0)
+        entry.taken = True
+        found.append(entry)
+        size += entry.size
+    return found
+
+
 def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> dict[str, Any]:
     """Return the arguments of `build.commit` for appends in order; `requests` are those open before them."""
+    if all(e.plain for e in effects):
+        return {"step": sum(e.step for e in effects)}
     found: dict[str, Any] = {"step": sum(e.step for e in effects), "base": any(e.base for e in effects)}
     for name in ("status", "failures", "wants", "tags", "due", "outcome", "inbox_seq"):
         found[name] = next((v for e in reversed(effects) if (v := getattr(e, name)) is not None), None)

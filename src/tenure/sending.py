@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import anyio
 
 from tenure.clock import Clock
-from tenure.core.run import Answer, Commit, Reattach, Verdict
-from tenure.errors import HistoryLost, LeaseLost, NotAllowed, StoreUnavailable, StoreUnsafe, TenureError
+from tenure.core.run import Answer, Commit, Reattach, Verdict, Why
+from tenure.effects import InboxUnread
+from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.heartbeat import Pulse
+from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
 from tenure.store import Store
-from tenure.trust import Trust
+from tenure.trust import Trust, refused_line
+
+log = logging.getLogger("tenure.lease")
+
+
+class _Stopped(Exception):
+    """The ledger is being closed, so nothing is asked any more."""
+
+
+def closed_meanwhile(run_id: str, /) -> OutcomeUnknown:
+    """Return the error for who waits for a write while the ledger is closed."""
+    message = f"the ledger was closed while a write of run {run_id} was under way; look at the run"
+    return OutcomeUnknown(message, run_id=run_id)
+
+
+def refusal_of(answer: Answer, change: Commit, /) -> Exception:
+    """Return the error for a commit that was refused."""
+    if answer.why is Why.INBOX:
+        message = f"something was posted to run {change.run} since its inbox was read; read it again, then decide"
+        return InboxUnread(message, run=answer.run)
+    run = answer.run
+    if run is None or run.token < change.grant.token or run.last_seq < change.row.seq - 1:
+        return history_lost(run, change.run)
+    if answer.why in (Why.CORRUPT, Why.STAGED):
+        return error_of(answer, change.run)
+    return lost(answer, change.run)
 
 
 class Sending:
@@ -23,11 +51,20 @@ class Sending:
         self._trust = trust
         self._pulse = pulse
         self._clock = clock
+        self._scope = anyio.CancelScope()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Ask no more, for the ledger is being closed; who waits for an answer gets OutcomeUnknown."""
+        self._stopped = True
+        self._scope.cancel()
 
     async def answer_to(self, change: Commit | Reattach, /) -> Answer:
         """Return the store's answer; LeaseLost or HistoryLost if there was none before the local deadline."""
         try:
             answer, sent_ns = await resend(self._clock, self._attempt, change)
+        except _Stopped:
+            raise closed_meanwhile(self._trust.grant.run) from None
         except (LeaseLost, HistoryLost):
             if isinstance(change, Commit) and (found := await self._found_after_all(change)) is not None:
                 return found
@@ -40,6 +77,8 @@ class Sending:
         return answer
 
     async def _attempt(self, change: Commit | Reattach) -> tuple[Answer, int]:
+        if self._stopped:
+            raise _Stopped
         # The deadline is judged when the request is sent, not when it was queued.
         self._trust.check()
         if self._trust.over:
@@ -48,8 +87,11 @@ class Sending:
         sent_ns = self._clock.boot_ns()
         ttl_ms = self._trust.grant.ttl_ms
         try:
-            with anyio.fail_after(self._trust.remaining_ms / 1000):
+            with anyio.move_on_after(self._trust.remaining_ms / 1000) as self._scope:
                 answer = await self._store.commit(change)
+                self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=ttl_ms)
+                return answer, sent_ns
+            raise self._cut()
         except (*UNANSWERED, StoreUnsafe) as error:
             self._pulse.contact(self._clock.boot_ns(), ok=False, ttl_ms=ttl_ms)
             if isinstance(error, StoreUnsafe):
@@ -57,8 +99,17 @@ class Sending:
                 # sent before may have landed, so it is asked again like any other, as long as the lease lasts.
                 raise StoreUnavailable(error.message, run_id=change.run) from error
             raise
-        self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=ttl_ms)
-        return answer, sent_ns
+
+    async def tell(self, error: LeaseLost | HistoryLost, /) -> None:
+        """Tell people that a commit was refused, as well as that can be done within a second."""
+        with anyio.move_on_after(1.0):
+            try:
+                await self._store.tell_refused(refused_line(self._trust.grant, error, what="commit"))
+            except TenureError:
+                log.debug("run %s: the refused write could not be told", self._trust.grant.run)
+
+    def _cut(self) -> Exception:
+        return _Stopped() if self._stopped else TimeoutError()
 
     async def _found_after_all(self, change: Commit) -> Answer | None:
         # What was asked last may have landed. What is not there yet may land until the store's lease ends, no later.

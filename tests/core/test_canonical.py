@@ -109,3 +109,40 @@ async def test_i26_the_name_of_a_posted_item_stands_on_one_line() -> None:
         build.post(run="r1", item="i1", name="go\nconsumed", ask=Ask.SIGNAL)
     with pytest.raises(InvalidId, match="line break"):
         build.post(run="r1", item="\udcff", name="go", ask=Ask.SIGNAL)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(nested(depth, kind=kind) for depth in (1, 63, 64, 65, 66) for kind in (list, dict)),
+        *(
+            1,
+            -1,
+            10**15,
+            10**15 + 1,
+            -(10**5000),
+            True,
+            None,
+            "",
+            "\ud800",
+            b"",
+            1.5,
+            math.nan,
+            math.inf,
+            Status.RUNNING,
+        ),
+        *({1: 2}, {"a": {None: 1}}, {"a": [1, (2, 3)]}, [object()], {"a": [1.5, {"b": "c"}]}, [[math.inf]]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_i26_what_is_sure_to_be_plain_is_never_what_the_walk_refuses(value: Any) -> None:
+    try:
+        canonical._refuse_foreign(value, "$", canonical.MAX_DEPTH, [10**6])
+    except InvalidContent:
+        assert not canonical._is_plain(value, canonical.MAX_DEPTH)
+
+
+def test_what_most_values_are_is_sure_to_be_plain() -> None:
+    value = {"role": "assistant", "content": "é", "calls": [{"id": 1, "ok": True, "none": None, "score": 0.5}]}
+    assert canonical._is_plain(value, canonical.MAX_DEPTH)
+    assert canonical._is_plain(nested(64), canonical.MAX_DEPTH)

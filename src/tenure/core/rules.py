@@ -8,7 +8,7 @@ compare the two. `already` comes before everything else; then the grant, the his
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from tenure.core import grant_log
 from tenure.core.run import (
@@ -290,12 +290,12 @@ def applied(change: Change, found: Found, facts: Facts) -> Run | None:
         return None
     if isinstance(change, Renew):
         return replace(found.run, lease_until_ms=facts.now_ms + change.grant.ttl_ms)
+    if isinstance(change, Commit):
+        return _committed(change, found.run, facts)
     run = replace(found.run, version=found.run.version + 1, updated_ms=facts.now_ms)
     match change:
         case Claim():
             return _claimed(change, run, facts)
-        case Commit():
-            return _committed(change, run, facts)
         case Reattach():
             run = replace(run, grants=grant_log.closed(run, facts.now_ms, ended="reattached"))
             return _granted(run, change.nonce, run.owner, change.grant.ttl_ms, facts)
@@ -358,30 +358,28 @@ def _claimed(change: Claim, run: Run, facts: Facts) -> Run:
 
 
 def _committed(change: Commit, run: Run, facts: Facts) -> Run:
-    now_ms = facts.now_ms
-    run = replace(
+    now_ms, step = facts.now_ms, run.step + change.step
+    lease: dict[str, Any] = {"lease_until_ms": now_ms + change.grant.ttl_ms}
+    if change.status is not None:
+        due = (change.due or NOW) if change.status is Status.QUEUED else change.due
+        lease = {"status": change.status, "owner": "", "lease_until_ms": min(run.lease_until_ms, now_ms)}
+        lease["due_ms"] = due.at(now_ms) if due is not None and change.status not in TERMINAL else None
+        lease["grants"] = grant_log.closed(replace(run, step=step), now_ms, ended=change.status.value)
+    return replace(  # once: a run makes this change all the time
         run,
         last_seq=change.row.seq,
         head=change.row.digest,
         base_seq=change.row.seq if change.base else run.base_seq,
-        step=run.step + change.step,
+        version=run.version + 1,
+        updated_ms=now_ms,
+        step=step,
         crashes=0 if change.step else run.crashes,
         failures=run.failures if change.failures is None else change.failures,
         requests=run.requests if change.requests is None else dict(change.requests),
         wants=run.wants if change.wants is None else change.wants,
         tags=run.tags if change.tags is None else dict(change.tags),
         outcome=change.outcome or run.outcome,
-    )
-    if change.status is None:
-        return replace(run, lease_until_ms=now_ms + change.grant.ttl_ms)
-    due = (change.due or NOW) if change.status is Status.QUEUED else change.due
-    return replace(
-        run,
-        status=change.status,
-        owner="",
-        lease_until_ms=min(run.lease_until_ms, now_ms),
-        due_ms=due.at(now_ms) if due is not None and change.status not in TERMINAL else None,
-        grants=grant_log.closed(run, facts.now_ms, ended=change.status.value),
+        **lease,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 # Who speaks of records speaks in these words: they are had from here.
 from tenure.core.words import Ask as Ask  # noqa: PLC0414
@@ -46,6 +47,7 @@ class Grant:
         return grant_mark(self.nonce)
 
 
+@lru_cache(maxsize=1024)  # each commit asks for that of its grant
 def grant_mark(nonce: str) -> str:
     """Return the first 16 hex digits of the SHA-256 of a nonce; empty for no nonce."""
     return hashlib.sha256(nonce.encode()).hexdigest()[:16] if nonce else ""

@@ -17,13 +17,23 @@ def shown(value: object, /) -> str:
 
 
 def share(before: bytes, after: bytes, /) -> float:
-    """Return which part of `after` stands at the begin or the end of `before` as well, from 0 to 1."""
-    prefix = next(
-        (at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
-    )
-    rest, other = before[prefix:], after[prefix:]
-    suffix = next(
-        (at for at, (a, b) in enumerate(zip(reversed(rest), reversed(other), strict=False)) if a != b),
-        min(len(rest), len(other)),
-    )
+    """Return which part of `after` stands at the begin or the end of `before` as well; 0 for less than two fifths."""
+    most = min(len(before), len(after))
+    part = max(1, most * 2 // 5)
+    if before[:part] != after[:part] and before[-part:] != after[-part:]:
+        return 0.0
+    prefix = _common(before, after)
+    suffix = _common(before[prefix:][::-1], after[prefix:][::-1])
     return (prefix + suffix) / max(1, len(after))
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how long the common beginning is, found by halves: a loop over bytes would cost more than the write."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -103,7 +103,10 @@ def found_run(flat: Sequence[bytes], /) -> Run | None:
 
 def text_fields(flat: Sequence[bytes], /) -> dict[str, str]:
     """Return the fields of a hash as text; what is no UTF-8 stays visible as escapes."""
-    texts = [data.decode(errors="backslashreplace") for data in flat]
+    try:
+        texts = [data.decode() for data in flat]
+    except UnicodeDecodeError:
+        texts = [data.decode(errors="backslashreplace") for data in flat]
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 

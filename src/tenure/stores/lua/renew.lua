@@ -14,6 +14,8 @@ if ARGV[4] ~= '' and tonumber(ARGV[4]) > f.max_ttl_ms then
 end
 local answers = {text(f.us), f.epoch, text(f.since_ms), f.lossy and '1' or '0', text(f.max_ttl_ms), f.floor}
 
+local untils = {} -- by ttl: nearly all have the same
+
 local function renewed(key, id, token, nonce, epoch, ttl_ms)
   local got = read('HMGET', key, 'id', 'token', 'nonce', 'epoch', 'status', 'lease_until_ms')
   if not got then return refused('corrupt', f) end
@@ -24,7 +26,8 @@ local function renewed(key, id, token, nonce, epoch, ttl_ms)
   end
   local why = foreign(run, token, nonce, epoch, f)
   if why then return refused(why, f, call('HGETALL', key)) end
-  call('HSET', key, 'lease_until_ms', text(f.ms + ttl_ms))
+  untils[ttl_ms] = untils[ttl_ms] or text(f.ms + ttl_ms)
+  call('HSET', key, 'lease_until_ms', untils[ttl_ms])
   return 'landed'
 end
 
