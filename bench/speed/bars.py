@@ -1,0 +1,145 @@
+"""What a bar is, and how two things are timed so that a machine that slows down slows both."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+PAIRS = 15
+SLICE_S = 0.06
+MOST = 400
+
+Repeat = Callable[[int], Awaitable[None]]
+"""Does something so many times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was measured: a number with its quartiles, what our side and the other cost, and points to plot."""
+
+    number: float
+    low: float
+    high: float
+    ours_us: float | None = None
+    theirs_us: float | None = None
+    lines: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Curves of the plot that the bar belongs to, by name: (x, y)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Setting:
+    """What one bar is measured in: how many pairs, a folder, and a stack on which it opens what it needs."""
+
+    pairs: int
+    folder: Path
+    stack: AsyncExitStack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One row: a number that has to be at least, or under, a limit; without a limit it is only shown.
+
+    `needs` are the modules that the row cannot do without; where one is missing the row is left out and named.
+    """
+
+    name: str
+    says: str
+    measure: Callable[[Setting], Awaitable[Found]]
+    least: float | None = None
+    under: float | None = None
+    unit: str = "x"
+    plot: str = ""
+    needs: tuple[str, ...] = ()
+
+    def held(self, found: Found) -> bool:
+        """Return whether the number is on the right side of the limit."""
+        return (self.least is None or found.number >= self.least) and (self.under is None or found.number < self.under)
+
+    @property
+    def limit(self) -> str:
+        """Return the limit as words."""
+        if self.least is not None:
+            return f"at least {self.least:g}"
+        return f"under {self.under:g}" if self.under is not None else ""
+
+
+async def took_s(work: Repeat, times: int) -> float:
+    """Return the seconds that one of so many repetitions took."""
+    begun = time.perf_counter()
+    await work(times)
+    return (time.perf_counter() - begun) / times
+
+
+async def _fitting(work: Repeat) -> int:
+    """Return how many repetitions fill a slice, after some to warm up."""
+    await work(2)
+    once = min([await took_s(work, 2) for _ in range(3)])
+    return max(1, min(MOST, round(SLICE_S / once)))
+
+
+async def adjacent(ours: Repeat, theirs: Repeat, pairs: int) -> list[tuple[float, float]]:
+    """Return the seconds of one repetition of ours and of theirs, pair by pair, each first every other time."""
+    our_times, their_times = await _fitting(ours), await _fitting(theirs)
+    found = []
+    for number in range(pairs):
+        if number % 2:
+            their_s = await took_s(theirs, their_times)
+            found.append((await took_s(ours, our_times), their_s))
+        else:
+            our_s = await took_s(ours, our_times)
+            found.append((our_s, await took_s(theirs, their_times)))
+    return found
+
+
+def ratio(found: Sequence[tuple[float, float]], *, ours_per: float = 1, theirs_per: float = 1) -> Found:
+    """Return how many times as fast ours is: the median over the pairs of theirs to ours.
+
+    `ours_per` and `theirs_per` say how many steps one repetition made.
+    """
+    return _of([(ours / ours_per, theirs / theirs_per) for ours, theirs in found], faster=True)
+
+
+def cost(found: Sequence[tuple[float, float]]) -> Found:
+    """Return how many times as much ours costs: the median over the pairs of ours to theirs."""
+    return _of(found, faster=False)
+
+
+def _of(found: Sequence[tuple[float, float]], *, faster: bool) -> Found:
+    ratios = [theirs / ours if faster else ours / theirs for ours, theirs in found]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return Found(
+        number=middle,
+        low=low,
+        high=high,
+        ours_us=statistics.median(ours for ours, _ in found) * 1e6,
+        theirs_us=statistics.median(theirs for _, theirs in found) * 1e6,
+    )
+
+
+def spread(numbers: Sequence[float]) -> Found:
+    """Return the median of numbers that are no ratios of pairs."""
+    low, middle, high = statistics.quantiles(numbers, n=4)
+    return Found(number=middle, low=low, high=high)
+
+
+@cache
+def step_text() -> str:
+    """Return about 2.8 KB of text."""
+    words = ("the", "worker", "reads", "a", "page", "of", "results", "and", "writes", "down", "what", "it", "says")
+    return " ".join(words[(n * 7 + n // 13) % len(words)] + str(n * n % 997) for n in range(360))[:2700]
+
+
+def step_of(number: int) -> dict[str, object]:
+    """Return what a step of an agent adds, about 3 KB: a message and the call that it makes."""
+    place = number * 37 % 2000
+    text = step_text()
+    return {
+        "role": "assistant",
+        "content": f"{number:08d} {text[place:]} {text[:place]}",
+        "calls": [{"id": f"call-{number:08d}", "tool": "search", "arguments": {"query": text[place : place + 120]}}],
+    }
