@@ -1,5 +1,6 @@
 """What every test may ask for, and the closing report on the real servers that took part."""
 
+import asyncio
 import os
 import uuid
 from collections.abc import Generator, Iterator
@@ -11,12 +12,16 @@ import pytest
 
 import tenure
 import tenure.testing.contract  # before its parts are, or their assertions would fail without a word
+from tenure.stores._postgres_connect import address
+from tenure.stores._postgres_migrate import migrate
+from tenure.testing._postgres_server import version
 from tenure.testing.servers import (
     REDIS7,
     REDIS8,
     REDIS_KINDS,
     VALKEY9,
     Endpoint,
+    PostgresServer,
     RedisServer,
     ServerKind,
     ServerMissing,
@@ -112,6 +117,62 @@ def start_redis() -> Iterator[StartRedis]:
             except ServerMissing as missing:
                 _skip_or_fail(missing)
             return started.enter_context(server)
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
+    """The URL of a private PostgreSQL server that all tests of this process share; TENURE_TEST_POSTGRES_URL names one.
+
+    Its schema is there. It flushes nothing to its disk, so its level is `local`.
+    """
+    if url := os.environ.get("TENURE_TEST_POSTGRES_URL"):
+        yield url
+        return
+    with ExitStack() as serving:
+        try:
+            server = serving.enter_context(PostgresServer())
+        except ServerMissing as missing:
+            _skip_or_fail(missing)
+        asyncio.run(migrate(address(server.url, {})))
+        yield server.url
+        commits = asyncio.run(_commits(server.url))
+        pytestconfig.stash.setdefault(EXERCISED, []).append(f"postgres: {version()}, {commits} transactions, from a wheel")
+
+
+async def _commits(url: str) -> int:
+    import psycopg
+
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        found = await connection.execute("SELECT sum(xact_commit)::bigint FROM pg_stat_database")
+        return int((await found.fetchone() or (0,))[0])
+
+
+class StartPostgres(Protocol):
+    """The face of the fixture `start_postgres`."""
+
+    def __call__(
+        self, *, copy_of: PostgresServer | None = None, migrated: bool = True, **options: str | int
+    ) -> PostgresServer:
+        """Start a private server; options are lines of its configuration."""
+
+
+@pytest.fixture
+def start_postgres() -> Iterator[StartPostgres]:
+    """Start private servers that the test may kill, freeze, restart and promote; they are gone when the test ends."""
+    with ExitStack() as started:
+
+        def start(
+            *, copy_of: PostgresServer | None = None, migrated: bool = True, **options: str | int
+        ) -> PostgresServer:
+            try:
+                server = started.enter_context(PostgresServer(options=options, copy_of=copy_of))
+            except ServerMissing as missing:
+                _skip_or_fail(missing)
+            if migrated and copy_of is None:
+                asyncio.run(migrate(address(server.url, {})))
+            return server
 
         yield start
 

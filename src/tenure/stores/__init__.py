@@ -23,6 +23,8 @@ _MODULES = {
     "valkey": "tenure.stores.redis",
     "valkeys": "tenure.stores.redis",
     "unix": "tenure.stores.redis",
+    "postgresql": "tenure.stores.postgres",
+    "postgres": "tenure.stores.postgres",
     **{
         f"{scheme}+{setup}": "tenure.stores.redis"
         for scheme in ("redis", "rediss", "valkey", "valkeys")
@@ -31,7 +33,7 @@ _MODULES = {
 }
 _KNOWN = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, redis://, rediss://, valkey://, unix://, "
-    "redis+sentinel://, redis+cluster://"
+    "redis+sentinel://, redis+cluster://, postgresql://"
 )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenure.testing._postgres_server import PostgresServer
 from tenure.testing._server_process import RedisServer, ServerMissing
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "REDIS_KINDS",
     "VALKEY9",
     "Endpoint",
+    "PostgresServer",
     "RedisServer",
     "ServerKind",
     "ServerMissing",

@@ -1,0 +1,177 @@
+"""What is looked at before a database is used: it stops at whatever would lose or tear what it acknowledges."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tenure.errors import StoreUnsafe
+from tenure.store import Durability, Finding, Grade
+from tenure.stores._postgres_connect import Address
+
+_LOG = logging.getLogger("tenure.stores.postgres")
+
+QUESTION = """
+SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_setting('fsync') = 'on',
+    current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'),
+    current_setting('synchronous_standby_names') <> '',
+    (SELECT count(*)::integer FROM pg_stat_replication),
+    (SELECT count(*)::integer FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
+    pg_backend_pid(), current_setting('default_transaction_read_only') = 'on'
+"""
+IDENTITY = """
+SELECT (SELECT system_identifier FROM pg_control_system())::text,
+    (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
+"""
+STRENGTHS = ("off", "local", "remote_write", "on", "remote_apply")
+"""What a commit may wait for, the weakest first."""
+NEEDS = {
+    Durability.MEMORY: "off",
+    Durability.LOCAL: "local",
+    Durability.DISK: "local",
+    Durability.REPLICATED: "remote_write",
+    Durability.REPLICATED_DISK: "on",
+}
+"""What a commit waits for at each level; `on` waits for standbys only where synchronous_standby_names has some."""
+_REPLICATED = (Durability.REPLICATED, Durability.REPLICATED_DISK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What a server says of itself."""
+
+    version: int
+    standby: bool
+    fsync: bool
+    full_pages: bool
+    commit: str
+    names_standbys: bool
+    standbys: int
+    synchronous: int
+    backend_pid: int
+    read_only: bool
+    pooled: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Return the version as people write it."""
+        return f"{self.version // 10000}.{self.version % 10000}"
+
+
+def refuse_unsafe(server: Server, where: Address, allow: tuple[str, ...], /) -> None:
+    """Raise StoreUnsafe for an old version, a standby, and a server that acknowledges before it has written."""
+    at = where.shown
+    if server.version < 140000:
+        message = f"{at} is PostgreSQL {server.shown}; upgrade to 14 or later"
+        raise StoreUnsafe(message)
+    if server.standby:
+        message = f"{at} is a standby: what it shows is late and it takes no writes; point the URL at the primary"
+        raise StoreUnsafe(message)
+    if server.read_only:
+        message = f"{at} is read-only (default_transaction_read_only); set it off for this role and database"
+        raise StoreUnsafe(message)
+    if server.commit == "off" and "async-commit" not in allow:
+        message = (
+            f"{at} acknowledges before it has written (synchronous_commit off); ALTER SYSTEM SET synchronous_commit = on "
+            "and SELECT pg_reload_conf(), or allow 'async-commit'"
+        )
+        raise StoreUnsafe(message)
+
+
+def level_of(server: Server, wanted: Durability | None, where: Address, allow: tuple[str, ...], /) -> Durability:
+    """Return the level that acknowledgements have; StoreUnsafe if it was named and is not reached."""
+    if wanted is None:
+        return _offered(server, where)
+    need = f"{where.shown} does not reach durability {wanted.value}: "
+    if wanted is not Durability.MEMORY and STRENGTHS.index(server.commit) < STRENGTHS.index(NEEDS[wanted]):
+        weak = f"synchronous_commit is {server.commit}"
+        raise StoreUnsafe(f"{need}{weak}; ALTER SYSTEM SET synchronous_commit = on and SELECT pg_reload_conf()")
+    if wanted in (Durability.DISK, Durability.REPLICATED_DISK) and not (server.fsync and server.full_pages):
+        raise StoreUnsafe(f"{need}fsync or full_page_writes is off; set both on and restart the server")
+    if wanted in _REPLICATED:
+        if not server.names_standbys:
+            raise StoreUnsafe(
+                f"{need}no standby is waited for; ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)' and SELECT "
+                "pg_reload_conf()"
+            )
+        if server.synchronous == 0 and not (server.standbys and "unchecked" in allow):
+            raise StoreUnsafe(
+                f"{need}{server.standbys} standbys are attached and none of them is synchronous; start one that "
+                "synchronous_standby_names names (or GRANT pg_read_all_stats, or allow 'unchecked', if it cannot be seen)"
+            )
+    return wanted
+
+
+def _offered(server: Server, where: Address) -> Durability:
+    if server.commit == "off":
+        level = Durability.MEMORY
+    elif server.names_standbys and server.commit != "local" and server.fsync and server.full_pages:
+        level = Durability.REPLICATED if server.commit == "remote_write" else Durability.REPLICATED_DISK
+    elif server.fsync and server.full_pages:
+        level = Durability.DISK
+    else:
+        level = Durability.LOCAL
+        _LOG.warning(
+            "%s does not flush to its disk, so a power loss can undo what was acknowledged (durability local); set fsync "
+            "and full_page_writes on and restart the server",
+            where.shown,
+        )
+    if level is Durability.MEMORY:
+        _LOG.warning("%s: synchronous_commit is off, so a crash undoes what was acknowledged", where.shown)
+    _LOG.info("%s: durability %s", where.shown, level.value)
+    return level
+
+
+def sync_of(level: Durability, server: Server, /) -> str:
+    """Return what a commit waits for at a level; `local` where no standby is counted, which is the same."""
+    return NEEDS[level] if level in _REPLICATED or level is Durability.MEMORY else "local"
+
+
+def findings(server: Server, level: Durability, where: Address, migrations: str, /) -> list[Finding]:
+    """Return how the server is set, for people."""
+    ok = Grade.OK
+    found = [
+        Finding(name="server", level=ok, text=f"PostgreSQL {server.shown}, schema {where.schema!r} ({migrations})"),
+        Finding(
+            name="durability",
+            level=Grade.WARNING if level in (Durability.MEMORY, Durability.LOCAL) else ok,
+            text=f"{level.value}: a commit waits for {_waits(level)}",
+            fix="set fsync, full_page_writes and synchronous_commit on" if level is Durability.LOCAL else "",
+        ),
+        Finding(
+            name="synchronous_commit",
+            level=Grade.PROBLEM if server.commit == "off" else ok,
+            text=f"{server.commit}, fsync {_on(server.fsync)}, full_page_writes {_on(server.full_pages)}",
+            fix="ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf()" if server.commit == "off" else "",
+        ),
+    ]
+    if level in _REPLICATED:
+        found.append(
+            Finding(
+                name="standbys",
+                level=ok if server.synchronous else Grade.PROBLEM,
+                text=f"{server.synchronous} of {server.standbys} attached standbys are synchronous",
+                fix="" if server.synchronous else "start a standby that synchronous_standby_names names",
+            )
+        )
+    if server.pooled:
+        found.append(
+            Finding(
+                name="pooler",
+                level=ok if where.direct else Grade.WARNING,
+                text="reached through a pooler"
+                + ("; wake-ups come by `direct`" if where.direct else ": nobody is woken, everybody looks now and then"),
+                fix="" if where.direct else "name the server itself in the URL: ?direct=postgresql://..",
+            )
+        )
+    return found
+
+
+def _on(value: bool) -> str:  # noqa: FBT001 - a value, no choice
+    return "on" if value else "off"
+
+
+def _waits(level: Durability) -> str:
+    return {"off": "nothing", "local": "its own disk", "remote_write": "its standbys' memory", "on": "its standbys' disks"}[
+        NEEDS[level]
+    ]

@@ -1,0 +1,310 @@
+"""An opened PostgreSQL store: its connections, what was found out about the server, and the road of a change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from tenure.clock import Clock
+from tenure.core.run import Answer, Change, Facts
+from tenure.errors import StoreUnavailable, TenureError
+from tenure.store import Durability, Finding
+from tenure.stores import _postgres_check as check
+from tenure.stores._postgres_bell import Listener, channel
+from tenure.stores._postgres_connect import Address, Connection, connect, translated, unreached
+from tenure.stores._postgres_line import Line, Speech
+from tenure.stores._postgres_migrate import Standing, migrate, refuse, standing
+from tenure.stores._postgres_sql import statements
+from tenure.stores._postgres_values import answer_of, facts_of
+
+_SAFE = {Durability.DISK: "disk", Durability.REPLICATED: "replicated", Durability.REPLICATED_DISK: "replicated"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a store was opened with."""
+
+    where: Address
+    namespace: str
+    durability: Durability | None = None
+    allow: tuple[str, ...] = ()
+    clock: Clock | None = None
+
+
+class Session:
+    """The connections of one opened store: a line for changes, a pool for reads, one that listens."""
+
+    def __init__(self, wish: Wish, server: check.Server, found: Standing) -> None:
+        where = self.where = wish.where
+        self.server = server
+        self.standing = found
+        self.level = check.level_of(server, wish.durability, where, wish.allow)
+        self._wish = wish
+        self._sync = check.sync_of(self.level, server)
+        self._native = self._boot = ""
+        self._sql = statements("read.sql", where.schema)
+        self._owned: set[asyncio.Task[Any]] = set()
+        self._speech = Speech(
+            change=f'SELECT "{where.schema}".change_1($1, $2)'.encode(),
+            renew=f'SELECT "{where.schema}".renew_1($1)'.encode(),
+            known=self.known,
+            beat_sync="off" if self._sync == "off" else "local",
+        )
+        self.line = Line(where, self._speech, opened=self._connection, look=self._look, busy=self._in_patience)
+        self.pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            where.conninfo,
+            kwargs={"autocommit": True, "prepare_threshold": None},
+            min_size=0,
+            max_size=where.pool,
+            timeout=where.timeout,
+            open=False,
+            name="tenure",
+        )
+        self.listener = Listener(lambda: connect(where, direct=True), channel(where.schema, wish.namespace))
+
+    @classmethod
+    async def open(cls, wish: Wish, /) -> Self:
+        """Connect, refuse an unsafe server or a schema that does not fit, and settle the level."""
+        where = wish.where
+        connection = await connect(where)
+        try:
+            server = await _server_of(connection, where)
+            check.refuse_unsafe(server, where, wish.allow)
+            if where.migrate:
+                await migrate(where)
+            found = await standing(connection, where)
+            refuse(found, where)
+            self = cls(wish, server, found)
+            await self._identify(connection)
+            await self._ensure_space(connection)
+        except psycopg.Error as error:
+            await connection.close()
+            raise translated(error, where) from None
+        except BaseException:
+            await connection.close()
+            raise
+        self.line.use(connection)
+        await self.pool.open()
+        return self
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self.listener.aclose()
+        await self.line.aclose()
+        for task in self._owned:
+            task.cancel()
+        if self._owned:
+            await asyncio.wait(self._owned)
+        await self.pool.close()
+
+    def known(self) -> dict[str, Any]:
+        """Return what the functions of the law have to be told."""
+        clock = self._wish.clock
+        return {
+            "space": self._wish.namespace,
+            "native": self._native,
+            "boot": self._boot,
+            "safe": _SAFE.get(self.level, ""),
+            "sync": self._sync,
+            **({} if clock is None else {"test_us": clock.now_ms() * 1000}),
+        }
+
+    async def _identify(self, connection: Connection) -> None:
+        found = await (await connection.execute(check.IDENTITY)).fetchone()
+        self._native, self._boot = (found[0], str(found[1])) if found else ("", "")
+
+    async def _ensure_space(self, connection: Connection) -> None:
+        await connection.execute(
+            f'INSERT INTO "{self.where.schema}".space (name, salt) VALUES (%s, %s) ON CONFLICT DO NOTHING',  # noqa: S608
+            [self._wish.namespace, secrets.token_hex(4)],
+        )
+
+    async def _connection(self) -> Connection:
+        connection = await connect(self.where)
+        try:
+            await self._identify(connection)
+        except BaseException as error:
+            await connection.close()
+            raise translated(error, self.where) if isinstance(error, psycopg.Error) else error from None
+        return connection
+
+    async def _look(self, what: str) -> None:
+        async def look(connection: Connection) -> None:
+            await (self._identify(connection) if what == "boot" else self._ensure_space(connection))
+
+        await self._on_pool(look)
+
+    # -------------------------------------------------------------------------------------------- changes
+
+    async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
+        """Return an answer to each change, in the order asked."""
+        answers: list[Answer | TenureError] = []
+        for answer in await self.line.ask(changes):
+            if not isinstance(answer, Answer | TenureError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    async def _in_patience(self, change: Change) -> Answer:
+        """Ask for one change whose row somebody else has locked, waiting for it aside of the line."""
+        lock_ms = max(1, round(self.where.timeout * 800))
+
+        async def ask(connection: Connection) -> Answer:
+            while True:
+                said = await self.asked(connection, change, patient=1, lock_ms=lock_ms)
+                if not isinstance(said, str):
+                    return said
+                if said.startswith("again"):
+                    await self._look(said[6:])
+
+        return await self._on_pool(ask, change=True)
+
+    async def asked(self, connection: Connection, change: Change, /, **more: Any) -> Answer | str:
+        """Return the answer to one change on a connection: in whichever transaction it is in."""
+        statement, (p, *bodies) = self._speech.parts([change])
+        p = json.dumps({**json.loads(p), **more}).encode() if more else p
+        cursor = await connection.execute(
+            statement.replace(b"$1", b"%s::jsonb").replace(b"$2", b"%b::bytea[]"), [p.decode(), *map(_Raw, bodies)]
+        )
+        found = await cursor.fetchone()
+        said = str(found[0]).rstrip("\n") if found else ""
+        return said if said == "busy" or said.startswith("again") else answer_of(change, said)
+
+    # -------------------------------------------------------------------------------------------- reads
+
+    async def read(self, name: str, /, **values: Any) -> list[Any]:
+        """Return the rows of a statement; asked once more where a connection of the pool had died meanwhile."""
+        clock = self._wish.clock
+        given = {
+            "space": self._wish.namespace,
+            "test_us": None if clock is None else clock.now_ms() * 1000,
+            **values,
+        }
+
+        async def ask(connection: Connection) -> list[Any]:
+            cursor = await connection.execute(self._sql[name].encode(), given, binary=True)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self._on_pool(ask)
+
+    async def facts(self, ttl_ms: int = 0, /) -> Facts:
+        """Return what the store knows now, after raising its longest ttl to this."""
+
+        async def ask(connection: Connection) -> str:
+            cursor = await connection.execute(
+                f'SELECT "{self.where.schema}".know_1(%s::jsonb, %s)'.encode(),
+                [json.dumps(self.known()), ttl_ms],
+            )
+            return str((await cursor.fetchone() or ("{}",))[0])
+
+        for _ in range(3):
+            found = json.loads(await self._on_pool(ask))
+            if found["us"] is not None:
+                return facts_of(found)
+            await self._look("space" if found["space"] is None else "boot")
+        message = f"{self.where.shown} changes as fast as it is looked at; try again"
+        raise StoreUnavailable(message)
+
+    async def diagnose(self) -> list[Finding]:
+        """Return how the server is set now."""
+
+        async def ask(connection: Connection) -> check.Server:
+            return await _server_of(connection, self.where)
+
+        server = await self._on_pool(ask)
+        return check.findings(server, self.level, self.where, self.standing.shown)
+
+    async def _on_pool(self, work: Any, /, *, change: bool = False) -> Any:
+        """Do something with a connection of the pool, in a task of the store's own: who is cancelled only goes away."""
+        task = asyncio.get_running_loop().create_task(self._pooled(work, change=change))
+        self._owned.add(task)
+        task.add_done_callback(self._owned.discard)
+        task.add_done_callback(_seen)
+        return await asyncio.shield(task)
+
+    async def _pooled(self, work: Any, *, change: bool) -> Any:
+        for left in (1, 0):
+            try:
+                async with asyncio.timeout(self.where.timeout), self.pool.connection() as connection:
+                    return await work(connection)
+            except PoolTimeout:
+                await _told_why(self.where)
+            except TimeoutError:
+                message = f"{self.where.shown} did not answer in {self.where.timeout:g} s"
+                raise translated(psycopg.OperationalError(message), self.where, change=change) from None
+            except psycopg.OperationalError as error:
+                if change or not left or not _died(error):
+                    raise translated(error, self.where, change=change) from None
+                await self.pool.drain()
+            except psycopg.Error as error:
+                raise translated(error, self.where, change=change) from None
+        return None
+
+
+class _Raw:
+    """An array of payloads that is packed already."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class _RawDumper(psycopg.adapt.Dumper):
+    format = psycopg.pq.Format.BINARY
+
+    def dump(self, obj: Any) -> bytes:
+        packed: bytes = obj.data
+        return packed
+
+
+psycopg.adapters.register_dumper(_Raw, _RawDumper)
+
+
+def _died(error: psycopg.OperationalError) -> bool:
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def _told_why(where: Address) -> None:
+    """Raise the reason for which the pool has no connection, as one made by hand tells it."""
+    try:
+        connection = await connect(where)
+    except TenureError:
+        raise
+    await connection.close()
+    message = f"all {where.pool} connections to {where.shown} are busy; raise ?pool=, or ask for less at once"
+    raise StoreUnavailable(message)
+
+
+async def _server_of(connection: Connection, where: Address) -> check.Server:
+    try:
+        found = await (await connection.execute(check.QUESTION)).fetchone()
+    except psycopg.Error as error:
+        raise translated(error, where) from None
+    if found is None:
+        raise unreached(psycopg.OperationalError("no answer"), where)
+    version, standby, fsync, pages, commit, names, standbys, synchronous, pid, read_only = found
+    return check.Server(
+        version=version,
+        standby=standby,
+        fsync=fsync,
+        full_pages=pages,
+        commit=commit,
+        names_standbys=names,
+        standbys=standbys,
+        synchronous=synchronous,
+        backend_pid=pid,
+        read_only=read_only,
+        pooled=pid != connection.pgconn.backend_pid,
+    )
+

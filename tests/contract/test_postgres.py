@@ -1,0 +1,90 @@
+"""The PostgreSQL store keeps the contract: on a clock that the test moves, and on a server of its own that is killed."""
+
+from collections.abc import AsyncIterator
+from typing import ClassVar
+
+import psycopg
+import pytest
+
+from conftest import StartPostgres
+from tenure.clock import ManualClock
+from tenure.core.run import Run, Why
+from tenure.store import Store
+from tenure.stores import open_store
+from tenure.testing.contract import StoreContract
+from tenure.testing.contract_case import claim, nonce
+
+
+class PostgresCase(StoreContract):
+    """What both classes below can do: turn the history by the salt, as an import does, and damage what is stored."""
+
+    url: str
+
+    async def turn_history(self, store: Store) -> None:
+        await self._change("UPDATE tenure.space SET salt = %s WHERE name = %s", nonce(), store.namespace)
+
+    async def lose_index_entry(self, store: Store, run: Run) -> None:
+        await self._damage(store, "entry_ms = NULL", run.id)
+
+    async def break_record(self, store: Store, run_id: str) -> None:
+        await self._damage(store, "tags = 'no JSON'", run_id)
+
+    def address(self, store: Store) -> str:
+        return self.url
+
+    async def _damage(self, store: Store, what: str, run_id: str) -> None:
+        where = "id = %s AND space = (SELECT number FROM tenure.space WHERE name = %s)"
+        await self._change(f"UPDATE tenure.run SET {what} WHERE {where}", run_id, store.namespace)
+
+    async def _change(self, statement: str, *values: object) -> None:
+        url = self.url.partition("?")[0]
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            assert (await connection.execute(statement.encode(), values)).rowcount == 1
+
+
+class TestPostgres(PostgresCase):
+    """On a clock that the test moves: so time-outs cost nothing, and the server's clock is shown below."""
+
+    sequences = 60
+    lacks: ClassVar = {"restart": "shown on a server of its own below"}
+
+    @pytest.fixture
+    async def store(self, postgres_url: str, namespace: str) -> AsyncIterator[Store]:
+        self.url, self.clock = f"{postgres_url}?testing=on", ManualClock()
+        async with open_store(self.url, namespace=namespace, clock=self.clock) as store:
+            yield store
+
+    async def advance_ms(self, ms: int) -> None:
+        self.clock.advance(ms=ms)
+
+
+class TestPostgresThatFlushes(PostgresCase):
+    """On the server's own clock, at the level `disk`, with crashes of the server."""
+
+    sequences = 20
+    steps = 24
+    least_landed = 2
+    lacks: ClassVar = {"advance_ms": "the server's clock is the clock"}
+
+    @pytest.fixture
+    async def store(self, start_postgres: StartPostgres, namespace: str) -> AsyncIterator[Store]:
+        self.server = start_postgres(fsync="on", full_page_writes="on")
+        self.url = self.server.url
+        async with open_store(self.url, namespace=namespace) as store:
+            yield store
+
+    async def restart(self, store: Store) -> Store:
+        self.server.kill()
+        self.server.start()
+        return store
+
+    async def test_i10_another_history_while_a_grace_runs_begins_it_anew(self, store: Store) -> None:
+        await store.raise_ttl(60_000)
+        await self.create(store)
+        await self.turn_history(store)
+        assert (first := await store.facts()).lossy
+        self.server.restart()
+        assert (await store.facts()).since_ms == first.since_ms, "a restart is no other history"
+        await self.turn_history(store)
+        await self.refuses(store, claim(), Why.GRACE)
+        assert (await store.facts()).lossy
