@@ -138,7 +138,9 @@ def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
         asyncio.run(migrate(address(server.url, {})))
         yield server.url
         commits = asyncio.run(_commits(server.url))
-        pytestconfig.stash.setdefault(EXERCISED, []).append(f"postgres: {version()}, {commits} transactions, from a wheel")
+        pytestconfig.stash.setdefault(EXERCISED, []).append(
+            f"postgres: {version()}, {commits} transactions, from a wheel"
+        )
 
 
 async def _commits(url: str) -> int:
@@ -158,9 +160,9 @@ class StartPostgres(Protocol):
         """Start a private server; options are lines of its configuration."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def start_postgres() -> Iterator[StartPostgres]:
-    """Start private servers that the test may kill, freeze, restart and promote; they are gone when the test ends."""
+    """Start private servers that may be killed, frozen, restarted and promoted; they are gone after the test or class."""
     with ExitStack() as started:
 
         def start(

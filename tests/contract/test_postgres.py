@@ -1,4 +1,4 @@
-"""The PostgreSQL store keeps the contract: on a clock that the test moves, and on a server of its own that is killed."""
+"""The PostgreSQL store keeps the contract: on a clock that the test moves, and on a server that is killed."""
 
 from collections.abc import AsyncIterator
 from typing import ClassVar
@@ -13,6 +13,7 @@ from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.contract import StoreContract
 from tenure.testing.contract_case import claim, nonce
+from tenure.testing.servers import PostgresServer
 
 
 class PostgresCase(StoreContract):
@@ -66,10 +67,13 @@ class TestPostgresThatFlushes(PostgresCase):
     least_landed = 2
     lacks: ClassVar = {"advance_ms": "the server's clock is the clock"}
 
+    @pytest.fixture(scope="class")
+    def server(self, start_postgres: StartPostgres) -> PostgresServer:
+        return start_postgres(fsync="on", full_page_writes="on")
+
     @pytest.fixture
-    async def store(self, start_postgres: StartPostgres, namespace: str) -> AsyncIterator[Store]:
-        self.server = start_postgres(fsync="on", full_page_writes="on")
-        self.url = self.server.url
+    async def store(self, server: PostgresServer, namespace: str) -> AsyncIterator[Store]:
+        self.server, self.url = server, server.url
         async with open_store(self.url, namespace=namespace) as store:
             yield store
 

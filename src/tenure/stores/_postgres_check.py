@@ -72,8 +72,8 @@ def refuse_unsafe(server: Server, where: Address, allow: tuple[str, ...], /) -> 
         raise StoreUnsafe(message)
     if server.commit == "off" and "async-commit" not in allow:
         message = (
-            f"{at} acknowledges before it has written (synchronous_commit off); ALTER SYSTEM SET synchronous_commit = on "
-            "and SELECT pg_reload_conf(), or allow 'async-commit'"
+            f"{at} acknowledges before it has written (synchronous_commit off); ALTER SYSTEM SET synchronous_commit = "
+            "on and SELECT pg_reload_conf(), or allow 'async-commit'"
         )
         raise StoreUnsafe(message)
 
@@ -97,7 +97,7 @@ def level_of(server: Server, wanted: Durability | None, where: Address, allow: t
         if server.synchronous == 0 and not (server.standbys and "unchecked" in allow):
             raise StoreUnsafe(
                 f"{need}{server.standbys} standbys are attached and none of them is synchronous; start one that "
-                "synchronous_standby_names names (or GRANT pg_read_all_stats, or allow 'unchecked', if it cannot be seen)"
+                "synchronous_standby_names names (or GRANT pg_read_all_stats, or allow 'unchecked', if one is unseen)"
             )
     return wanted
 
@@ -112,8 +112,8 @@ def _offered(server: Server, where: Address) -> Durability:
     else:
         level = Durability.LOCAL
         _LOG.warning(
-            "%s does not flush to its disk, so a power loss can undo what was acknowledged (durability local); set fsync "
-            "and full_page_writes on and restart the server",
+            "%s does not flush to its disk, so a power loss can undo what was acknowledged (durability local); set "
+            "fsync and full_page_writes on and restart the server",
             where.shown,
         )
     if level is Durability.MEMORY:
@@ -122,7 +122,7 @@ def _offered(server: Server, where: Address) -> Durability:
     return level
 
 
-def sync_of(level: Durability, server: Server, /) -> str:
+def sync_of(level: Durability, /) -> str:
     """Return what a commit waits for at a level; `local` where no standby is counted, which is the same."""
     return NEEDS[level] if level in _REPLICATED or level is Durability.MEMORY else "local"
 
@@ -160,7 +160,7 @@ def findings(server: Server, level: Durability, where: Address, migrations: str,
                 name="pooler",
                 level=ok if where.direct else Grade.WARNING,
                 text="reached through a pooler"
-                + ("; wake-ups come by `direct`" if where.direct else ": nobody is woken, everybody looks now and then"),
+                + ("; wake-ups come by `direct`" if where.direct else ": nobody is woken, everybody looks by itself"),
                 fix="" if where.direct else "name the server itself in the URL: ?direct=postgresql://..",
             )
         )
@@ -171,7 +171,8 @@ def _on(value: bool) -> str:  # noqa: FBT001 - a value, no choice
     return "on" if value else "off"
 
 
+_WAITS = {"off": "nothing", "local": "its own disk", "remote_write": "its standbys", "on": "its standbys' disks"}
+
+
 def _waits(level: Durability) -> str:
-    return {"off": "nothing", "local": "its own disk", "remote_write": "its standbys' memory", "on": "its standbys' disks"}[
-        NEEDS[level]
-    ]
+    return _WAITS[NEEDS[level]]

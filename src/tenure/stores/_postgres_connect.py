@@ -87,7 +87,7 @@ def address(url: str, options: dict[str, str], /) -> Address:
 def _conninfo(url: str, given: dict[str, str]) -> str:
     try:
         found = conninfo_to_dict(f"{url}?{urlencode(given, quote_via=quote)}" if given else url)
-        return make_conninfo(**{"application_name": "tenure", **found})
+        return make_conninfo(**{"application_name": "tenure", **{name: str(value) for name, value in found.items()}})
     except psycopg.Error:
         message = (
             "the URL is none that PostgreSQL's own library reads: postgresql://user:password@host:port/database; "
@@ -161,9 +161,7 @@ def said_by_server(state: str, said: str, where: Address, /, *, run_id: str | No
         message = f"the role at {at} lacks a right ({said}); docs/postgres.md lists what a role needs"
         return StoreUnsafe(message, run_id=run_id)
     if state in ("3F000", "42P01", "42883", "42704", "42703"):
-        message = (
-            f"the schema {where.schema!r} at {at} is missing or not complete ({said}); run `tenure store migrate --apply`"
-        )
+        message = f"the schema {where.schema!r} at {at} is missing or not complete ({said}); run `tenure store migrate --apply`"
         return StoreUnsafe(message, run_id=run_id)
     if state in ("25006", "55000"):
         message = f"{at} is a standby or read-only and takes no writes ({said}); point the URL at the primary"

@@ -1,8 +1,8 @@
 """The road of changes: one connection, on which what gathers while a statement is under way goes into the next.
 
-Nothing here belongs to who asks: a statement is sent and its answer is read by callbacks of the loop, so a caller that is
-cancelled leaves nothing half-read, and what it asked for is withdrawn if it was not sent yet. A statement that failed as
-a whole, and so left nothing, is sent again change by change.
+Nothing here belongs to who asks: a statement is sent and its answer is read by callbacks of the loop, so a caller that
+is cancelled leaves nothing half-read, and what it asked for is withdrawn if it was not sent yet. A statement that failed
+as a whole, and so left nothing, is sent again change by change.
 """
 
 from __future__ import annotations
@@ -230,7 +230,9 @@ class Line:
             self._drop(translated(error, self._where, change=True))
             return
         if pgconn.status != psycopg.pq.ConnStatus.OK:
-            self._drop(translated(psycopg.OperationalError("the server closed the connection"), self._where, change=True))
+            self._drop(
+                translated(psycopg.OperationalError("the server closed the connection"), self._where, change=True)
+            )
 
     def _done(self) -> None:
         result, self._result = self._result, None

@@ -79,8 +79,8 @@ def refuse(found: Standing, where: Address, /) -> None:
     """Raise StoreTooNew for a schema that a newer version made, StoreUnsafe for one that is not there or behind."""
     if found.reads > KNOWN:
         message = (
-            f"the schema {where.schema!r} at {where.shown} has migration {found.applied} and this version knows {KNOWN}; "
-            "upgrade this process"
+            f"the schema {where.schema!r} at {where.shown} has migration {found.applied} and this version knows "
+            f"{KNOWN}; upgrade this process"
         )
         raise StoreTooNew(message)
     if found.missing:

@@ -52,9 +52,7 @@ async def due(session: Session, kinds: Sequence[str], limit: int) -> list[Hint]:
     """Return what is due, the longest due first."""
     return [
         Hint(run=run_id, kind=kind, due_ms=entry_ms, token=token, priority=priority)
-        for entry_ms, run_id, kind, token, priority in await session.read(
-            "due", kinds=sorted(set(kinds)), limit=limit
-        )
+        for entry_ms, run_id, kind, token, priority in await session.read("due", kinds=sorted(set(kinds)), limit=limit)
     ]
 
 

@@ -47,7 +47,7 @@ class Session:
         self.standing = found
         self.level = check.level_of(server, wish.durability, where, wish.allow)
         self._wish = wish
-        self._sync = check.sync_of(self.level, server)
+        self._sync = check.sync_of(self.level)
         self._native = self._boot = ""
         self._sql = statements("read.sql", where.schema)
         self._owned: set[asyncio.Task[Any]] = set()
@@ -130,9 +130,9 @@ class Session:
         connection = await connect(self.where)
         try:
             await self._identify(connection)
-        except BaseException as error:
+        except psycopg.Error as error:
             await connection.close()
-            raise translated(error, self.where) if isinstance(error, psycopg.Error) else error from None
+            raise translated(error, self.where) from None
         return connection
 
     async def _look(self, what: str) -> None:
@@ -164,7 +164,8 @@ class Session:
                 if said.startswith("again"):
                     await self._look(said[6:])
 
-        return await self._on_pool(ask, change=True)
+        answer: Answer = await self._on_pool(ask, change=True)
+        return answer
 
     async def asked(self, connection: Connection, change: Change, /, **more: Any) -> Answer | str:
         """Return the answer to one change on a connection: in whichever transaction it is in."""
@@ -192,7 +193,8 @@ class Session:
             cursor = await connection.execute(self._sql[name].encode(), given, binary=True)
             return await cursor.fetchall() if cursor.description else []
 
-        return await self._on_pool(ask)
+        rows: list[Any] = await self._on_pool(ask)
+        return rows
 
     async def facts(self, ttl_ms: int = 0, /) -> Facts:
         """Return what the store knows now, after raising its longest ttl to this."""
@@ -277,11 +279,7 @@ def _seen(task: asyncio.Task[Any]) -> None:
 
 async def _told_why(where: Address) -> None:
     """Raise the reason for which the pool has no connection, as one made by hand tells it."""
-    try:
-        connection = await connect(where)
-    except TenureError:
-        raise
-    await connection.close()
+    await (await connect(where)).close()
     message = f"all {where.pool} connections to {where.shown} are busy; raise ?pool=, or ask for less at once"
     raise StoreUnavailable(message)
 
@@ -307,4 +305,3 @@ async def _server_of(connection: Connection, where: Address) -> check.Server:
         read_only=read_only,
         pooled=pid != connection.pgconn.backend_pid,
     )
-

@@ -1,7 +1,7 @@
 """Values of the law and what stands for them in PostgreSQL: changes as JSON objects, lines of an answer as answers.
 
-No text of PostgreSQL holds U+0000, which JSON writes as an escape. So names that people choose freely are stored as JSON
-escapes them, which leaves most of them as they are, and are compared like that.
+No text of PostgreSQL holds U+0000, which JSON writes as an escape. So names that people choose freely are stored as
+JSON escapes them, which leaves most of them as they are, and are compared like that.
 """
 
 from __future__ import annotations

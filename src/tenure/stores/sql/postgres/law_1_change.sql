@@ -10,7 +10,10 @@
 CREATE FUNCTION tenure.change_1(p jsonb, bodies bytea[]) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     f tenure.facts_1 := tenure.look_1(p);
+    -- A step needs a few columns of its run; fetching all of them would take half as long again.
+    brief record;
     run tenure.run;
+    changes jsonb := p -> 'changes';
     c jsonb;
     r jsonb;
     said text := '';
@@ -18,40 +21,44 @@ BEGIN
     IF f.us IS NULL THEN
         RETURN CASE WHEN f.space IS NULL THEN 'again space' ELSE 'again boot' END;
     END IF;
-    FOR c IN SELECT jsonb_array_elements(p -> 'changes') LOOP
+    FOR i IN 0 .. jsonb_array_length(changes) - 1 LOOP
+        c := changes -> i;
         IF f.patient THEN
-            SELECT * INTO run FROM tenure.run x WHERE x.space = f.space AND x.id = c ->> 'id' FOR UPDATE;
-        ELSE
-            SELECT * INTO run FROM tenure.run x WHERE x.space = f.space AND x.id = c ->> 'id' FOR UPDATE SKIP LOCKED;
-            IF NOT FOUND AND EXISTS (SELECT FROM tenure.run x WHERE x.space = f.space AND x.id = c ->> 'id') THEN
+            PERFORM FROM tenure.run x WHERE x.space = f.space AND x.id = c ->> 'id' FOR UPDATE;
+        END IF;
+        SELECT
+            x.ctid AS place, x.number, x.token, x.nonce, x.epoch, x.status, x.lease_until_ms, x.last_seq, x.head, x.crashes
+        INTO brief FROM tenure.run x WHERE x.space = f.space AND x.id = c ->> 'id' FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            PERFORM FROM tenure.run x WHERE x.space = f.space AND x.id = c ->> 'id';
+            IF FOUND THEN
                 said := said || E'busy\n';
                 CONTINUE;
             END IF;
         END IF;
         f.us := tenure.now_us_1(f.test_us);
         f.ms := f.us / 1000;
-        IF c ->> 'do' = 'plain' AND run.token = (c ->> 'token')::bigint AND run.nonce = c ->> 'nonce'
-            AND run.epoch = c ->> 'epoch' AND run.epoch = f.epoch AND run.status = 'running'
-            AND run.lease_until_ms > f.ms AND run.last_seq = (c #>> '{row,seq}')::bigint - 1 AND run.head = c ->> 'prev'
+        r := c -> 'row';
+        IF c ->> 'do' = 'plain' AND brief.token = (c ->> 'token')::bigint AND brief.nonce = c ->> 'nonce'
+            AND brief.epoch = c ->> 'epoch' AND brief.epoch = f.epoch AND brief.status = 'running'
+            AND brief.lease_until_ms > f.ms AND brief.last_seq = (r ->> 'seq')::bigint - 1 AND brief.head = c ->> 'prev'
         THEN
-            r := c -> 'row';
             INSERT INTO tenure.journal (run, seq, token, mark, digest, at_ms, body) VALUES (
-                run.number, run.last_seq + 1, run.token, r ->> 'mark', r ->> 'digest', f.ms,
+                brief.number, brief.last_seq + 1, brief.token, r ->> 'mark', r ->> 'digest', f.ms,
                 bodies[(r ->> 'body')::integer]
             ) ON CONFLICT DO NOTHING;
             IF FOUND THEN
                 UPDATE tenure.run x SET
-                    last_seq = run.last_seq + 1, head = r ->> 'digest', version = run.version + 1, updated_ms = f.ms,
-                    step = run.step + (c ->> 'step')::bigint,
-                    crashes = CASE WHEN c ->> 'step' = '0' THEN run.crashes ELSE 0 END,
+                    last_seq = x.last_seq + 1, head = r ->> 'digest', version = x.version + 1, updated_ms = f.ms,
+                    step = x.step + (c ->> 'step')::bigint,
+                    crashes = CASE WHEN c ->> 'step' = '0' THEN x.crashes ELSE 0 END,
                     lease_until_ms = f.ms + (c ->> 'ttl_ms')::bigint
-                WHERE x.space = run.space AND x.id = run.id;
+                WHERE x.ctid = brief.place;
                 said := said || 'landed ' || f.us || E'\n';
-            ELSE
-                said := said || tenure.refused_1('corrupt', f, run) || E'\n';
+                CONTINUE;
             END IF;
-            CONTINUE;
         END IF;
+        SELECT * INTO run FROM tenure.run x WHERE x.ctid = brief.place;
         said := said || CASE c ->> 'do'
             WHEN 'plain' THEN tenure.commit_1(f, run, c, bodies)
             WHEN 'commit' THEN tenure.commit_1(f, run, c, bodies)

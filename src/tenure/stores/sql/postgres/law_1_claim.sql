@@ -114,6 +114,7 @@ CREATE FUNCTION tenure.renew_1(p jsonb) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     f tenure.facts_1 := tenure.look_1(p);
     run record;
+    grants jsonb := p -> 'grants';
     g jsonb;
     said text[];
     whole boolean := true;
@@ -122,7 +123,8 @@ BEGIN
     IF f.us IS NULL THEN
         RETURN CASE WHEN f.space IS NULL THEN 'again space' ELSE 'again boot' END;
     END IF;
-    FOR g IN SELECT jsonb_array_elements(p -> 'grants') LOOP
+    FOR i IN 0 .. jsonb_array_length(grants) - 1 LOOP
+        g := grants -> i;
         SELECT r.ctid AS place, r.token, r.nonce, r.epoch, r.status, r.lease_until_ms INTO run
         FROM tenure.run r WHERE r.space = f.space AND r.id = g ->> 'id' FOR UPDATE SKIP LOCKED;
         f.us := tenure.now_us_1(f.test_us);

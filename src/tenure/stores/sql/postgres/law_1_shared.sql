@@ -27,42 +27,33 @@ $$;
 CREATE FUNCTION tenure.look_1(p jsonb) RETURNS tenure.facts_1 LANGUAGE plpgsql AS $$
 DECLARE
     f tenure.facts_1;
-    s tenure.space;
     found_epoch text;
 BEGIN
-    IF current_setting('synchronous_commit') <> p ->> 'sync' THEN
-        PERFORM set_config('synchronous_commit', p ->> 'sync', true);
-    END IF;
     -- A plan made while the table was small is kept until the next ANALYZE; it must not look at every run.
-    PERFORM set_config('enable_seqscan', 'off', true);
+    PERFORM set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', p ->> 'sync', true);
     IF p ? 'lock_ms' THEN
         PERFORM set_config('lock_timeout', p ->> 'lock_ms', true);
     END IF;
-    SELECT * INTO s FROM tenure.space WHERE name = p ->> 'space';
-    IF NOT FOUND THEN
-        RETURN f;
-    END IF;
-    f.space := s.number;
-    IF (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint <> (p ->> 'boot')::bigint THEN
-        RETURN f;
-    END IF;
-    f.test_us := (p ->> 'test_us')::bigint;
-    f.us := tenure.now_us_1(f.test_us);
-    f.ms := f.us / 1000;
-    -- A promotion begins another timeline, which is the first part of the name of the file that is written now.
-    found_epoch := (p ->> 'native') || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || '.' || s.salt;
-    IF s.epoch <> found_epoch THEN
+    -- One statement, because each expression of a function is made ready once in every transaction. A promotion begins
+    -- another timeline, which is the first part of the name of the file that is written now.
+    SELECT
+        s.number, now.us, now.us / 1000, s.epoch, s.since_ms,
+        NOT (p ->> 'safe' = 'replicated' OR (p ->> 'safe' = 'disk' AND NOT s.promoted)), s.max_ttl_ms, s.floor,
+        p ? 'patient', (p ->> 'test_us')::bigint,
+        (p ->> 'native') || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || '.' || s.salt
+    INTO
+        f.space, f.us, f.ms, f.epoch, f.since_ms, f.lossy, f.max_ttl_ms, f.floor, f.patient, f.test_us, found_epoch
+    FROM tenure.space s
+    LEFT JOIN LATERAL (SELECT tenure.now_us_1((p ->> 'test_us')::bigint) AS us) AS now
+        ON (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint = (p ->> 'boot')::bigint
+    WHERE s.name = p ->> 'space';
+    IF f.us IS NOT NULL AND f.epoch <> found_epoch THEN
         -- Another timeline, system or salt: acknowledged writes may be missing. A grace that still runs begins anew.
-        UPDATE tenure.space SET epoch = found_epoch, since_ms = f.ms, promoted = promoted OR space.epoch <> ''
-        WHERE number = s.number AND space.epoch <> found_epoch;
-        SELECT * INTO s FROM tenure.space WHERE number = s.number;
+        UPDATE tenure.space s SET epoch = found_epoch, since_ms = f.ms, promoted = s.promoted OR s.epoch <> ''
+        WHERE s.number = f.space AND s.epoch <> found_epoch;
+        SELECT s.epoch, s.since_ms, NOT (p ->> 'safe' = 'replicated' OR (p ->> 'safe' = 'disk' AND NOT s.promoted))
+        INTO f.epoch, f.since_ms, f.lossy FROM tenure.space s WHERE s.number = f.space;
     END IF;
-    f.epoch := s.epoch;
-    f.since_ms := s.since_ms;
-    f.lossy := NOT (p ->> 'safe' = 'replicated' OR (p ->> 'safe' = 'disk' AND NOT s.promoted));
-    f.max_ttl_ms := s.max_ttl_ms;
-    f.floor := s.floor;
-    f.patient := p ? 'patient';
     RETURN f;
 END $$;
 
