@@ -4,6 +4,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -135,12 +136,18 @@ def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
             server = serving.enter_context(PostgresServer())
         except ServerMissing as missing:
             _skip_or_fail(missing)
-        asyncio.run(migrate(address(server.url, {})))
+        prepare_postgres(server.url)
         yield server.url
         commits = asyncio.run(_commits(server.url))
         pytestconfig.stash.setdefault(EXERCISED, []).append(
             f"postgres: {version()}, {commits} transactions, from a wheel"
         )
+
+
+def prepare_postgres(url: str) -> None:
+    """Apply the migrations, from a test that has a loop of its own too."""
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(lambda: asyncio.run(migrate(address(url, {})))).result()
 
 
 async def _commits(url: str) -> int:
@@ -162,7 +169,7 @@ class StartPostgres(Protocol):
 
 @pytest.fixture(scope="class")
 def start_postgres() -> Iterator[StartPostgres]:
-    """Start private servers that may be killed, frozen, restarted and promoted; they are gone after the test or class."""
+    """Start private servers that may be killed, frozen and promoted; they are gone after the test, or the class."""
     with ExitStack() as started:
 
         def start(
@@ -173,7 +180,7 @@ def start_postgres() -> Iterator[StartPostgres]:
             except ServerMissing as missing:
                 _skip_or_fail(missing)
             if migrated and copy_of is None:
-                asyncio.run(migrate(address(server.url, {})))
+                prepare_postgres(server.url)
             return server
 
         yield start

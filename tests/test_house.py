@@ -23,6 +23,7 @@ LONGER: dict[str, str] = {
     "src/tenure/core/rules.py": "the law is one file, read in one piece",
     "src/tenure/core/run.py": "the values the law speaks of: a list of records, hardly any code",
     "src/tenure/errors.py": "every error and its code: a list of classes, hardly any code",
+    "src/tenure/stores/_postgres_line.py": "one connection and its states, in one piece",
     "src/tenure/stores/memory.py": "one store is one file; this one has no scripts beside it to hold a part",
     "tests/agent/test_recovery.py": "one subject, told in one piece",
     "tests/scenarios/test_bad_input.py": "one table",

@@ -59,21 +59,21 @@ class TestPostgres(PostgresCase):
         self.clock.advance(ms=ms)
 
 
+@pytest.fixture(scope="class")
+def killable(start_postgres: StartPostgres) -> PostgresServer:
+    return start_postgres(fsync="on", full_page_writes="on")
+
+
 class TestPostgresThatFlushes(PostgresCase):
     """On the server's own clock, at the level `disk`, with crashes of the server."""
 
-    sequences = 20
-    steps = 24
+    sequences = 50
     least_landed = 2
     lacks: ClassVar = {"advance_ms": "the server's clock is the clock"}
 
-    @pytest.fixture(scope="class")
-    def server(self, start_postgres: StartPostgres) -> PostgresServer:
-        return start_postgres(fsync="on", full_page_writes="on")
-
     @pytest.fixture
-    async def store(self, server: PostgresServer, namespace: str) -> AsyncIterator[Store]:
-        self.server, self.url = server, server.url
+    async def store(self, killable: PostgresServer, namespace: str) -> AsyncIterator[Store]:
+        self.server, self.url = killable, killable.url
         async with open_store(self.url, namespace=namespace) as store:
             yield store
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import psycopg
+
 from tenure.errors import StoreUnsafe
 from tenure.store import Durability, Finding, Grade
-from tenure.stores._postgres_connect import Address
+from tenure.stores._postgres_connect import Address, Connection, translated, unreached
 
 _LOG = logging.getLogger("tenure.stores.postgres")
 
@@ -56,6 +58,30 @@ class Server:
     def shown(self) -> str:
         """Return the version as people write it."""
         return f"{self.version // 10000}.{self.version % 10000}"
+
+
+async def server_of(connection: Connection, where: Address, /) -> Server:
+    """Ask a server what it is and how it is set."""
+    try:
+        found = await (await connection.execute(QUESTION)).fetchone()
+    except psycopg.Error as error:
+        raise translated(error, where) from None
+    if found is None:
+        raise unreached(psycopg.OperationalError("no answer"), where)
+    version, standby, fsync, pages, commit, names, standbys, synchronous, pid, read_only = found
+    return Server(
+        version=version,
+        standby=standby,
+        fsync=fsync,
+        full_pages=pages,
+        commit=commit,
+        names_standbys=names,
+        standbys=standbys,
+        synchronous=synchronous,
+        backend_pid=pid,
+        read_only=read_only,
+        pooled=pid != connection.pgconn.backend_pid,
+    )
 
 
 def refuse_unsafe(server: Server, where: Address, allow: tuple[str, ...], /) -> None:

@@ -161,7 +161,9 @@ def said_by_server(state: str, said: str, where: Address, /, *, run_id: str | No
         message = f"the role at {at} lacks a right ({said}); docs/postgres.md lists what a role needs"
         return StoreUnsafe(message, run_id=run_id)
     if state in ("3F000", "42P01", "42883", "42704", "42703"):
-        message = f"the schema {where.schema!r} at {at} is missing or not complete ({said}); run `tenure store migrate --apply`"
+        message = (
+            f"the schema {where.schema!r} at {at} is missing or behind ({said}); run `tenure store migrate --apply`"
+        )
         return StoreUnsafe(message, run_id=run_id)
     if state in ("25006", "55000"):
         message = f"{at} is a standby or read-only and takes no writes ({said}); point the URL at the primary"

@@ -1,16 +1,14 @@
 """The road of changes: one connection, on which what gathers while a statement is under way goes into the next.
 
-Nothing here belongs to who asks: a statement is sent and its answer is read by callbacks of the loop, so a caller that
-is cancelled leaves nothing half-read, and what it asked for is withdrawn if it was not sent yet. A statement that failed
-as a whole, and so left nothing, is sent again change by change.
+Nothing here belongs to who asks: a statement is sent and its answer is read by callbacks of the loop, so a caller
+that is cancelled leaves nothing half-read, and what it asked for is withdrawn if it was not sent yet. A statement that
+failed as a whole, and so left nothing, is sent again change by change.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -23,17 +21,16 @@ from psycopg.pq.abc import PGconn, PGresult
 from tenure.core.run import Answer, Change, Renew
 from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
 from tenure.stores._group import LIMIT
-from tenure.stores._postgres_connect import Address, Connection, said_by_server, translated
-from tenure.stores._postgres_values import answer_of, packed
+from tenure.stores._postgres_answer import answer_of
+from tenure.stores._postgres_connect import Address, Connection, translated
+from tenure.stores._postgres_speech import LIMIT_BYTES, TYPES, Speech, error_of, size_of
 
 _LOG = logging.getLogger("tenure.stores.postgres")
 
-LIMIT_BYTES = 16 * 2**20
-"""How many bytes of payload one statement takes, unless a single change has more."""
+SLOW_BYTES_S = 2**20
+"""What is to be carried at least in a second: a large change may take longer than a small one."""
 TRIES = 3
 """How often a change is sent when the server answered each time that the caller has to look again first."""
-_JSONB, _BYTEAS, _BYTEA = 3802, 1001, 17
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 Busy = Callable[[Change], Awaitable[Answer]]
 """Asks for one change in patience, on another connection."""
@@ -47,36 +44,6 @@ class Slot:
     done: asyncio.Future[Answer]
     alone: bool = False
     tries: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class Speech:
-    """How a store speaks to its server: the two statements, and what `look_1` has to be told."""
-
-    change: bytes
-    renew: bytes
-    known: Callable[[], dict[str, Any]]
-    beat_sync: str
-    """What a renewal waits for: never for standbys."""
-
-    def parts(self, changes: Sequence[Change], /) -> tuple[bytes, list[bytes]]:
-        """Return the statement of changes and its parameters."""
-        bodies: list[bytes] = []
-        objects = [packed(change, bodies) for change in changes]
-        if isinstance(changes[0], Renew):
-            p = {**self.known(), "sync": self.beat_sync, "grants": objects}
-            return self.renew, [_ENCODE(p).encode()]
-        return self.change, [_ENCODE({**self.known(), "changes": objects}).encode(), byteas(bodies)]
-
-
-def byteas(bodies: Sequence[bytes], /) -> bytes:
-    """Return an array of payloads in PostgreSQL's binary form: as text each byte would be two."""
-    if not bodies:
-        return struct.pack("!iiI", 0, 0, _BYTEA)
-    parts = [struct.pack("!iiIii", 1, 0, _BYTEA, len(bodies), 1)]
-    for body in bodies:
-        parts += (struct.pack("!i", len(body)), body)
-    return b"".join(parts)
 
 
 class Line:
@@ -167,8 +134,9 @@ class Line:
         except Exception as error:  # noqa: BLE001 - what cannot be packed is an answer to whoever asked
             self._settle_whole(error)
             return
-        self._timer = self._loop.call_later(self._where.timeout, self._expired)
-        types, formats = ([_JSONB], [0]) if len(values) == 1 else ([_JSONB, _BYTEAS], [0, 1])
+        size = sum(map(len, values))
+        self._timer = self._loop.call_later(self._where.timeout + size / SLOW_BYTES_S, self._expired)
+        types, formats = TYPES[len(values)]
         try:
             # Not prepared: planning a call of a function costs nothing, and a pooler keeps no prepared statements.
             self._pgconn.send_query_params(statement, values, types, formats, 1)
@@ -187,7 +155,7 @@ class Line:
             renews = isinstance(slot.change, Renew)
             if batch and (slot.alone or batch[0].alone or renews != isinstance(batch[0].change, Renew)):
                 break
-            size += _size(slot.change)
+            size += size_of(slot.change)
             if batch and size > LIMIT_BYTES:
                 break
             batch.append(self._waiting.popleft())
@@ -239,7 +207,7 @@ class Line:
         if self._timer is not None:
             self._timer.cancel()
         if result is None or result.status != ExecStatus.TUPLES_OK:
-            self._settle_whole(_error_of(result, self._where))
+            self._settle_whole(error_of(result, self._where))
         elif self._warned:
             self._settle_whole(
                 OutcomeUnknown(
@@ -372,23 +340,6 @@ def _give(slot: Slot, answer: Answer | BaseException) -> None:
         slot.done.exception()  # nobody may be there any more to take it
     else:
         slot.done.set_result(answer)
-
-
-def _size(change: Change) -> int:
-    row = getattr(change, "row", None)
-    return (len(row.body) if row is not None else 0) + sum(map(len, getattr(change, "blobs", {}).values())) + 500
-
-
-def _error_of(result: PGresult | None, where: Address) -> BaseException:
-    if result is None:
-        return OutcomeUnknown(f"{where.shown} gave no answer; send the same request again")
-    field = psycopg.pq.DiagnosticField
-    state = (result.error_field(field.SQLSTATE) or b"").decode()
-    said = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message or b"").decode(errors="replace")
-    if not state or state.startswith(("08", "57P")):
-        message = f"the connection to {where.shown} ended before the answer came ({said}); send the same request again"
-        return OutcomeUnknown(message)
-    return said_by_server(state, said.strip()[:200], where)
 
 
 async def _cancel(connection: Connection) -> None:

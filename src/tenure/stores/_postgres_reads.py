@@ -11,8 +11,9 @@ from tenure.core.run import Item, Row, Run
 from tenure.errors import CorruptRecord, StoreTooNew
 from tenure.store import Beat, Hint, Page, Refused, Where
 from tenure.stores._index import after_cursor, cursor_of, matches
+from tenure.stores._postgres_answer import item_of, row_of, run_of, texts_of
+from tenure.stores._postgres_change import escaped
 from tenure.stores._postgres_session import Session
-from tenure.stores._postgres_values import escaped, item_of, row_of, run_of, texts_of
 
 _FOREVER_MS = 1 << 62
 _LOOKED_AT = 1_000

@@ -17,12 +17,13 @@ from tenure.core.run import Answer, Change, Facts
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.store import Durability, Finding
 from tenure.stores import _postgres_check as check
+from tenure.stores._postgres_answer import answer_of, facts_of
 from tenure.stores._postgres_bell import Listener, channel
-from tenure.stores._postgres_connect import Address, Connection, connect, translated, unreached
-from tenure.stores._postgres_line import Line, Speech
+from tenure.stores._postgres_connect import Address, Connection, connect, translated
+from tenure.stores._postgres_line import Line
 from tenure.stores._postgres_migrate import Standing, migrate, refuse, standing
+from tenure.stores._postgres_speech import Speech
 from tenure.stores._postgres_sql import statements
-from tenure.stores._postgres_values import answer_of, facts_of
 
 _SAFE = {Durability.DISK: "disk", Durability.REPLICATED: "replicated", Durability.REPLICATED_DISK: "replicated"}
 
@@ -75,7 +76,7 @@ class Session:
         where = wish.where
         connection = await connect(where)
         try:
-            server = await _server_of(connection, where)
+            server = await check.server_of(connection, where)
             check.refuse_unsafe(server, where, wish.allow)
             if where.migrate:
                 await migrate(where)
@@ -218,7 +219,7 @@ class Session:
         """Return how the server is set now."""
 
         async def ask(connection: Connection) -> check.Server:
-            return await _server_of(connection, self.where)
+            return await check.server_of(connection, self.where)
 
         server = await self._on_pool(ask)
         return check.findings(server, self.level, self.where, self.standing.shown)
@@ -282,26 +283,3 @@ async def _told_why(where: Address) -> None:
     await (await connect(where)).close()
     message = f"all {where.pool} connections to {where.shown} are busy; raise ?pool=, or ask for less at once"
     raise StoreUnavailable(message)
-
-
-async def _server_of(connection: Connection, where: Address) -> check.Server:
-    try:
-        found = await (await connection.execute(check.QUESTION)).fetchone()
-    except psycopg.Error as error:
-        raise translated(error, where) from None
-    if found is None:
-        raise unreached(psycopg.OperationalError("no answer"), where)
-    version, standby, fsync, pages, commit, names, standbys, synchronous, pid, read_only = found
-    return check.Server(
-        version=version,
-        standby=standby,
-        fsync=fsync,
-        full_pages=pages,
-        commit=commit,
-        names_standbys=names,
-        standbys=standbys,
-        synchronous=synchronous,
-        backend_pid=pid,
-        read_only=read_only,
-        pooled=pid != connection.pgconn.backend_pid,
-    )

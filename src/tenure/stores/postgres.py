@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Sequence
 from typing import Self
 
@@ -158,6 +159,10 @@ class PostgresStore:
     async def diagnose(self) -> list[Finding]:
         """Return version, level and settings as findings."""
         return await self._opened().diagnose()
+
+    async def new_history(self) -> None:
+        """Begin another history of the namespace, after a backup was put back."""
+        await self._opened().read("set_salt", salt=secrets.token_hex(8))
 
     # ---------------------------------------------------------------------------------------------- hints
 

@@ -176,7 +176,7 @@ class PostgresServer:
         self._configure()
         _own(self.data / "tenure.conf")
         command = [str(program("postgres")), "-D", str(self.data)]
-        self._process = spawn([*_as_user(), *command], self.folder / "server.log", cwd=self.folder)
+        self._process = spawn(command, self.folder / "server.log", cwd=self.folder, user=_as_user()[1:-1])
 
     def _await_ready(self) -> None:
         until = time.monotonic() + START_TIMEOUT_S

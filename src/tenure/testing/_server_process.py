@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -155,15 +155,7 @@ class RedisServer:
         # Written once per place: what a server rewrote itself (CONFIG REWRITE after a failover) holds over a restart.
         if not path.exists() or f"\nport {place['port']}\n" not in path.read_text():
             path.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
-<<<<<<< HEAD
-        self._process = (
-            _spawner(os.getpid())
-            .submit(_popen, [str(self._program), str(path), *self.arguments], self.folder / "server.log")
-            .result()
-        )
-=======
-        self._process = spawn([str(self._program), str(path)], self.folder / "server.log")
->>>>>>> 23e80dd (Begin a store on PostgreSQL: each change one call of a versioned function in a schema of our own)
+        self._process = spawn([str(self._program), str(path), *self.arguments], self.folder / "server.log")
 
     def _await_pong(self) -> None:
         until = time.monotonic() + START_TIMEOUT_S
@@ -187,11 +179,7 @@ class RedisServer:
 
 
 def free_port() -> int:
-<<<<<<< HEAD
     """Return a loopback port that nobody listens on."""
-=======
-    """Return a loopback port that nobody listens at now."""
->>>>>>> 23e80dd (Begin a store on PostgreSQL: each change one call of a versioned function in a schema of our own)
     # Below the range that outgoing connections are given, so that nobody takes the port while its server is down.
     for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
         with socket.socket() as probe:
@@ -203,9 +191,11 @@ def free_port() -> int:
     raise ServerMissing("no free loopback port between 20000 and 32000; stop what holds them")
 
 
-def spawn(command: list[str], log: Path, *, cwd: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a process that dies with this one; what it says goes to `log`."""
-    return _spawner(os.getpid()).submit(_popen, command, log, cwd).result()
+def spawn(
+    command: list[str], log: Path, *, cwd: Path | None = None, user: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process that dies with this one; what it says goes to `log`. `user` are options of setpriv."""
+    return _spawner(os.getpid()).submit(_popen, command, log, cwd, user).result()
 
 
 @functools.cache
@@ -215,9 +205,10 @@ def _spawner(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tenure-servers-{pid}")
 
 
-def _popen(command: list[str], log: Path, cwd: Path | None) -> subprocess.Popen[bytes]:
+def _popen(command: list[str], log: Path, cwd: Path | None, user: Sequence[str]) -> subprocess.Popen[bytes]:
     # setpriv sets the parent-death signal and becomes the server (same pid); preexec_fn is not safe beside threads.
     setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
-    wrapped = [setpriv, "--pdeathsig", "KILL", "--", *command] if setpriv else command
+    # One call for both: the kernel forgets the signal when the user changes after it.
+    wrapped = [setpriv, *user, "--pdeathsig", "KILL", "--", *command] if setpriv else command
     with log.open("ab") as out:  # the server's own logfile would miss why it could not read its configuration
         return subprocess.Popen(wrapped, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=cwd)

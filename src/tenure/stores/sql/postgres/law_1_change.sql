@@ -69,7 +69,11 @@ BEGIN
             WHEN 'end' THEN tenure.end_1(f, run, c)
             WHEN 'delete' THEN tenure.delete_1(f, run)
             WHEN 'repair' THEN tenure.repair_1(f, run, c)
+            WHEN 'import' THEN tenure.import_1(f, run, c, bodies)
         END || E'\n';
+        IF c ->> 'do' IN ('import', 'delete') THEN
+            f := tenure.look_1(p);  -- another salt or floor
+        END IF;
     END LOOP;
     RETURN said;
 END $$;

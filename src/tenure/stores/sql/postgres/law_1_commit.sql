@@ -1,4 +1,4 @@
--- Migration 2, law 1: create and commit, the changes that append to a journal.
+-- Migration 2, law 1: create, commit and import, the changes that append to a journal.
 
 -- Append a row; false where a row stands that the record does not know of.
 CREATE FUNCTION tenure.append_1(run_number bigint, r jsonb, token bigint, at_ms bigint, bodies bytea[]) RETURNS boolean
@@ -117,4 +117,59 @@ BEGIN
         run.lease_until_ms := f.ms + (c ->> 'ttl_ms')::bigint;
     END IF;
     RETURN tenure.landed_1(f, run);
+END $$;
+
+-- Bring in a whole run, which nobody holds afterwards; the store gets another salt. c: id, record (as columns of a run),
+-- digest, salt, rows (see append_1, and token, at_ms), items (as columns of the inbox, and body: its place), blobs.
+CREATE FUNCTION tenure.import_1(f tenure.facts_1, run tenure.run, c jsonb, bodies bytea[]) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    digest text := '"' || (c ->> 'digest') || '"';
+    known boolean;
+BEGIN
+    IF run.id IS NOT NULL THEN
+        IF NOT tenure.sound_1(run) THEN
+            RETURN tenure.refused_1('corrupt', f, run);
+        END IF;
+        known := EXISTS (
+            SELECT FROM string_to_table(run.grants, E'\n') AS line, tenure.parts_1(line) AS part
+            WHERE part[6] = '"imported"' AND part[8] = digest
+        );
+        RETURN CASE WHEN known THEN tenure.already_1(f, run) ELSE tenure.refused_1('conflict', f, run) END;
+    END IF;
+    run := jsonb_populate_record(NULL::tenure.run, c -> 'record');
+    -- Whoever held it where it comes from holds nothing here, and nobody died: the same attempt, no crash.
+    IF run.status = 'running' THEN
+        run.status := 'queued';
+        run.due_ms := f.ms;
+        run.updated_ms := f.ms;
+    END IF;
+    run.space := f.space;
+    run.number := nextval(pg_get_serial_sequence('tenure.run', 'number'));
+    run.version := run.version + 1;
+    run.token := greatest(run.token, f.floor);
+    run.lease_until_ms := f.ms;
+    run.grants := tenure.closed_1(run, f, 'imported', '""', '""');
+    run := tenure.granted_1(run, '', '', 0, f);
+    run.grants := tenure.closed_1(run, f, 'imported', digest, '""');
+    run.entry_ms := tenure.due_index_1(run);
+    INSERT INTO tenure.run OVERRIDING SYSTEM VALUE SELECT run.* ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN 'busy';
+    END IF;
+    INSERT INTO tenure.journal (run, seq, token, mark, digest, at_ms, body)
+    SELECT run.number, r.seq, r.token, r.mark, r.digest, r.at_ms, bodies[r.body]
+    FROM jsonb_to_recordset(c -> 'rows')
+        AS r (seq bigint, token bigint, mark text, digest text, at_ms bigint, body integer);
+    INSERT INTO tenure.inbox (run, seq, id, name, ask, digest, at_ms, consumed, body)
+    SELECT run.number, i.seq, i.id, i.name, i.ask, i.digest, i.at_ms, i.consumed, bodies[i.body]
+    FROM jsonb_to_recordset(c -> 'items')
+        AS i (seq bigint, id text, name text, ask text, digest text, at_ms bigint, consumed boolean, body integer);
+    PERFORM tenure.keep_1(run.number, c -> 'blobs', bodies);
+    -- Another history that lost nothing: holders show that they may go on, and no stranger waits for it.
+    UPDATE tenure.space s SET
+        floor = greatest(s.floor, run.token), salt = c ->> 'salt',
+        epoch = regexp_replace(s.epoch, '[^.]*$', c ->> 'salt')
+    WHERE s.number = f.space;
+    RETURN tenure.answer_1('landed', '', f.us, run, NULL);
 END $$;

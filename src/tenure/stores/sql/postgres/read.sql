@@ -127,3 +127,7 @@ WHERE s.name = %(space)s ORDER BY f.number DESC LIMIT %(limit)s
 -- name: wake
 -- Wake who listens. channel, topic.
 SELECT pg_notify(%(channel)s::text, %(topic)s::text)
+
+-- name: set_salt
+-- Give the namespace another history. salt.
+UPDATE tenure.space SET salt = %(salt)s WHERE name = %(space)s

@@ -1,0 +1,75 @@
+"""How a store speaks to its server: the statements of changes, their parameters, and what a failed one said."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.pq.abc import PGresult
+
+from tenure.core.run import Change, Import, Renew
+from tenure.errors import OutcomeUnknown
+from tenure.stores._postgres_change import packed
+from tenure.stores._postgres_connect import Address, said_by_server
+
+LIMIT_BYTES = 16 * 2**20
+"""How many bytes of payload one statement takes, unless a single change has more."""
+_JSONB, _BYTEAS, _BYTEA = 3802, 1001, 17
+TYPES = {1: ([_JSONB], [0]), 2: ([_JSONB, _BYTEAS], [0, 1])}
+"""The types of the parameters of a statement, by how many it has, and whether they are binary."""
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(slots=True, kw_only=True)
+class Speech:
+    """How a store speaks to its server: the two statements, and what `look_1` has to be told."""
+
+    change: bytes
+    renew: bytes
+    known: Callable[[], dict[str, Any]]
+    beat_sync: str
+    """What a renewal waits for: never for standbys."""
+
+    def parts(self, changes: Sequence[Change], /) -> tuple[bytes, list[bytes]]:
+        """Return the statement of changes and its parameters."""
+        bodies: list[bytes] = []
+        objects = [packed(change, bodies) for change in changes]
+        if isinstance(changes[0], Renew):
+            p = {**self.known(), "sync": self.beat_sync, "grants": objects}
+            return self.renew, [_ENCODE(p).encode()]
+        return self.change, [_ENCODE({**self.known(), "changes": objects}).encode(), byteas(bodies)]
+
+
+def byteas(bodies: Sequence[bytes], /) -> bytes:
+    """Return an array of payloads in PostgreSQL's binary form: as text each byte would be two."""
+    if not bodies:
+        return struct.pack("!iiI", 0, 0, _BYTEA)
+    parts = [struct.pack("!iiIii", 1, 0, _BYTEA, len(bodies), 1)]
+    for body in bodies:
+        parts += (struct.pack("!i", len(body)), body)
+    return b"".join(parts)
+
+
+def size_of(change: Change, /) -> int:
+    """Return about how many bytes a change has."""
+    if isinstance(change, Import):
+        return LIMIT_BYTES  # alone: whoever comes with it would wait for all of it
+    row = getattr(change, "row", None)
+    return (len(row.body) if row is not None else 0) + sum(map(len, getattr(change, "blobs", {}).values())) + 500
+
+
+def error_of(result: PGresult | None, where: Address, /) -> BaseException:
+    """Return what a result means that is none."""
+    if result is None:
+        return OutcomeUnknown(f"{where.shown} gave no answer; send the same request again")
+    field = psycopg.pq.DiagnosticField
+    state = (result.error_field(field.SQLSTATE) or b"").decode()
+    said = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message or b"").decode(errors="replace")
+    if not state or state.startswith(("08", "57P")):
+        message = f"the connection to {where.shown} ended before the answer came ({said}); send the same request again"
+        return OutcomeUnknown(message)
+    return said_by_server(state, said.strip()[:200], where)
