@@ -126,6 +126,19 @@ class Restorable(Protocol):
         ...
 
 
+@runtime_checkable
+class Migratable(Protocol):
+    """An ability that a store may offer beside the port, unopened: to bring its schema to what this version knows."""
+
+    async def missing(self) -> list[str]:
+        """Return the migrations that are missing, in order; StoreTooNew if a newer version made the schema."""
+        ...
+
+    async def migrate(self) -> list[str]:
+        """Apply what is missing and return it."""
+        ...
+
+
 class Store(Protocol):
     """A run store. `async with` connects and checks; a store opened before a fork refuses to work in the child.
 

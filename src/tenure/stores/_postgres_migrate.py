@@ -20,6 +20,11 @@ class Migration:
     files: tuple[str, ...]
     reads: int
 
+    @property
+    def shown(self) -> str:
+        """Return the migration for people."""
+        return f"{self.number} ({self.name})"
+
 
 MIGRATIONS = (
     Migration(number=1, name="tables", files=("tables.sql",), reads=1),
@@ -87,6 +92,18 @@ def refuse(found: Standing, where: Address, /) -> None:
         state = "is missing" if not found.applied else f"has {found.shown}"
         message = f"the schema {where.schema!r} at {where.shown} {state}; run `tenure store migrate --apply`"
         raise StoreUnsafe(message)
+
+
+async def missing(where: Address, /) -> tuple[Migration, ...]:
+    """Return what this version would apply; StoreTooNew if a newer one made the schema."""
+    connection = await connect(where)
+    try:
+        found = await standing(connection, where)
+    finally:
+        await connection.close()
+    if found.reads > KNOWN:
+        refuse(found, where)
+    return found.missing
 
 
 async def migrate(where: Address, /) -> list[Migration]:

@@ -18,6 +18,7 @@ from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Facts, Item, Row, Run
 from tenure.errors import NotAllowed, TenureError
 from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
+from tenure.stores import _postgres_migrate as migrations
 from tenure.stores import _postgres_reads as reads
 from tenure.stores._index import REFUSED_LENGTH
 from tenure.stores._postgres_bell import channel
@@ -163,6 +164,14 @@ class PostgresStore:
     async def new_history(self) -> None:
         """Begin another history of the namespace, after a backup was put back."""
         await self._opened().read("set_salt", salt=secrets.token_hex(8))
+
+    async def missing(self) -> list[str]:
+        """Return the migrations that the schema is missing."""
+        return [step.shown for step in await migrations.missing(self._wish.where)]
+
+    async def migrate(self) -> list[str]:
+        """Apply what the schema is missing."""
+        return [step.shown for step in await migrations.migrate(self._wish.where)]
 
     # ---------------------------------------------------------------------------------------------- hints
 
