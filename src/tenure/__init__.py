@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     # One line per public name, `from home import Name as Name`: type checkers see what `__getattr__` will find.
     from tenure.active import ActiveRun as ActiveRun
     from tenure.agent.agent import Agent as Agent
+    from tenure.agent.agent import StepBoundary as StepBoundary
     from tenure.agent.approval import Approval as Approval
     from tenure.agent.checkpointed import CheckpointedAgent as CheckpointedAgent
     from tenure.agent.context import CompactResults as CompactResults
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tenure.core.approvals import Decision as Decision
     from tenure.core.budget import Budget as Budget
     from tenure.core.messages import AssistantMessage as AssistantMessage
+    from tenure.core.messages import Media as Media
     from tenure.core.messages import ProviderPart as ProviderPart
     from tenure.core.messages import SystemMessage as SystemMessage
     from tenure.core.messages import Text as Text
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from tenure.core.run import Status as Status
     from tenure.core.verify import Verification as Verification
     from tenure.core.verify import verify_run as verify_run
+    from tenure.current import CurrentRun as CurrentRun
+    from tenure.current import current_run as current_run
     from tenure.errors import CancelRequested as CancelRequested
     from tenure.errors import Code as Code
     from tenure.errors import CorruptRecord as CorruptRecord
@@ -124,6 +128,7 @@ _HOME: dict[str, str] = {
     "Context": "tenure.agent.context",
     "ContextPolicy": "tenure.agent.context",
     "CorruptRecord": "tenure.errors",
+    "CurrentRun": "tenure.current",
     "Decision": "tenure.core.approvals",
     "Delta": "tenure.agent.model",
     "Draining": "tenure.errors",
@@ -143,6 +148,7 @@ _HOME: dict[str, str] = {
     "LeaseLost": "tenure.errors",
     "Ledger": "tenure.ledger",
     "LineageBroken": "tenure.errors",
+    "Media": "tenure.core.messages",
     "MissingExtra": "tenure.errors",
     "Model": "tenure.agent.model",
     "ModelReply": "tenure.agent.model",
@@ -174,6 +180,7 @@ _HOME: dict[str, str] = {
     "SlidingWindow": "tenure.agent.context",
     "StaleDecision": "tenure.errors",
     "Status": "tenure.core.run",
+    "StepBoundary": "tenure.agent.agent",
     "StepFailed": "tenure.errors",
     "StepLimit": "tenure.errors",
     "Store": "tenure.store",
@@ -203,6 +210,7 @@ _HOME: dict[str, str] = {
     "Worker": "tenure.worker",
     "asking": "tenure.approving",
     "export_to": "tenure.journal_file",
+    "current_run": "tenure.current",
     "open_store": "tenure.stores",
     "read_export": "tenure.journal_file",
     "resolve": "tenure.agent.doubt",

@@ -136,6 +136,7 @@ async def forked(
     # What was asked, said and waited for was said to that run: this one asks anew, and no decision counts twice.
     state = {**restating.run(found.state, conversation=found.spoken), "asked": [], "consumed": [], "waits": []}
     state["records"] = [kept for record in state["records"] if (kept := _kept(record, found.failures)) is not None]
+    agent = restating.agent(found.agent, forked=True) if found.spoken else None
     return build.fork(
         run=ids.run_id(id),
         kind=run.kind,
@@ -145,8 +146,28 @@ async def forked(
         tags=run.tags if tags is None else tags,
         fork={"run": run.id, "seq": found.seq, "head": found.head, "step": found.step},
         state=state,
-        agent=restating.agent(found.agent, forked=True) if found.spoken else None,
+        agent=agent,
+        blobs=await _blobs(store, run, agent),
     )
+
+
+async def _blobs(store: Store, run: Run, agent: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """The images and files that a conversation shows, which stand beside the journal."""
+    found: dict[str, bytes] = {}
+    for digest in _named(agent):
+        if (data := await store.blob(run.id, digest)) is None:
+            message = f"blob {digest[:16]}, which run {run.id} shows its model, is gone; restore the store"
+            raise CorruptRecord(message, run=run)
+        found[digest] = data
+    return found
+
+
+def _named(value: Any) -> set[str]:
+    """The digests of all media in a JSON value that stand beside it."""
+    if isinstance(value, Mapping):
+        blob = {str(value["blob"])} if "media_type" in value and "blob" in value else set[str]()
+        return blob.union(*map(_named, value.values()))
+    return set[str]().union(*map(_named, value)) if isinstance(value, list) else set()
 
 
 def _kept(record: Mapping[str, Any], failures: int) -> dict[str, Any] | None:
@@ -177,6 +198,7 @@ async def retried(store: Store, run: Run, /, *, code_version: str) -> Create:
             fork=fork,
             state=start["state"],
             agent=start.get("agent"),
+            blobs=await _blobs(store, run, start.get("agent")),
         )
     return build.create(
         run=new_id,

@@ -113,6 +113,14 @@ class Lease:
         """Return what the store knows now; its clock is the one that counts."""
         return await self._store.facts()
 
+    async def blob(self, digest: str, /) -> bytes:
+        """Return a blob of the run; CorruptRecord if the store does not have it, or something else under its name."""
+        data = await self._store.blob(self.run.id, digest)
+        if data is None or canonical.digest(data) != digest:
+            message = f"blob {digest[:16]} of run {self.run.id} is not what was written; restore the store"
+            raise CorruptRecord(message, run=self.run)
+        return data
+
     async def commit(self, events: Sequence[bytes], /, **effects: Any) -> int:
         """Return the seq of the commit that carries the events (`journal.event`) and effects (`effects.Effects`)."""
         return (await self._append(events, effects)).seq
@@ -215,7 +223,7 @@ class Lease:
             text = f"a run settles completed, failed or cancelled, not {status.value}; use suspend or hand_back"
             raise NotAllowed(text, run=self.run)
         blobs: tuple[bytes, ...] = ()
-        code, message = canonical.plain(code, 200), canonical.plain(message, 1024)
+        code, message = canonical.plain(code, 200), canonical.plain(str(self.redacted(message)), 1024)
         outcome = Outcome(code=code, message=message)
         if status is Status.COMPLETED:
             data = canonical.encode(self.redacted(to_json_value(value)))
@@ -227,7 +235,7 @@ class Lease:
 
     async def hand_back(self, *, after: float = 0, failure: str | None = None) -> None:
         """Put the run back into the queue, due in `after` seconds; `failure` counts one and leaves it as evidence."""
-        said = canonical.plain(failure or "", 1024)
+        said = canonical.plain(str(self.redacted(failure or "")), 1024)
         events = [] if failure is None else [journal.event(journal.ATTEMPT_FAILED, message=said)]
         failures = None if failure is None else self.run.failures + 1
         await self.commit(events, status=Status.QUEUED, due=due_of(after), failures=failures)

@@ -18,6 +18,7 @@ from tenure.calling import cancelled_from_outside, invoke
 from tenure.core import canonical, rules
 from tenure.core.budget import held_before_ms
 from tenure.core.run import Ask, Due, Item, Status
+from tenure.current import CurrentRun, running
 from tenure.errors import (
     Draining,
     InvalidContent,
@@ -146,7 +147,8 @@ async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:
             async with anyio.create_task_group() as tasks:
                 active.tasks = tasks
                 try:
-                    value = await invoke(kind.fn, (active, active.input), active.threads)
+                    with running(CurrentRun(lease=active.lease, deps=active.deps)):
+                        value = await invoke(kind.fn, (active, active.input), active.threads)
                 except Exception as error:  # noqa: BLE001 - bare, before the task group wraps it
                     raised = error
                 except anyio.get_cancelled_exc_class():

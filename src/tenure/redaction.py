@@ -191,6 +191,8 @@ class Redaction:
                 return change
 
     def _field(self, type_: str, key: str, value: Any) -> Any:
+        if key == "media":
+            return value  # texts in it were redacted when it was taken apart; an image is no text
         if key not in _STRUCTURE:
             counts = isinstance(value, int | float) and key not in _CONTENT
             return value if counts else self.value(value)

@@ -285,7 +285,7 @@ class Steps:
         return found
 
     async def _recorded_failure(self, call: Call, type_name: str, detail: str) -> StepFailed:
-        type_name, detail = type_name[:NAME], str(self._lease.redacted(detail[:DETAIL]))
+        type_name, detail = type_name[:NAME], str(self._lease.redacted(detail))[:DETAIL]
         error = {"type": type_name, "message": detail}
         await self._lease.record(call.name, error=error, guard=call.guard, step=1)
         return self._failed(call.key, type_name, detail)

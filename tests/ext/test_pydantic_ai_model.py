@@ -188,3 +188,24 @@ def test_a_provider_whose_package_is_missing_says_which() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert "pydantic-ai-slim[openai]" in shown
+
+
+def test_images_and_files_of_a_result_stand_behind_its_content() -> None:
+    from pydantic_ai.messages import BinaryContent, DocumentUrl, ImageUrl, ToolReturnPart
+    from pydantic_ai.models.test import TestModel
+
+    from tenure import Media, ToolMessage, ToolResult
+
+    media = (
+        Media(media_type="image/png", data=b"png", name="a.png"),
+        Media(media_type="image/png", url="https://example.org/b.png"),
+        Media(media_type="application/pdf", url="https://example.org/c.pdf"),
+    )
+    call = ToolCall(id="c1", name="draw", arguments={})
+    results = ToolMessage(parts=(ToolResult(call_id="c1", content="three", media=media),))
+    found = PydanticAIModel(TestModel())._to_theirs([user("go"), assistant("", call), results])
+    part = found[-1].parts[-1]
+    assert isinstance(part, ToolReturnPart)
+    assert isinstance(part.content, list)
+    assert [type(one) for one in part.content] == [str, BinaryContent, ImageUrl, DocumentUrl]
+    assert part.content[1].data == b"png"

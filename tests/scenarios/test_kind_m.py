@@ -246,3 +246,23 @@ async def test_a_worker_whose_app_redacts_takes_no_ledger_that_does_not(store: S
     async with Ledger(store, ttl=10) as ledger:
         with pytest.raises(NotAllowed, match="the ledger it was given does not"):
             Worker(app, ledger)
+
+
+async def test_b120_a_secret_on_the_edge_of_what_is_cut_is_hidden_before_it_is_cut(store: Store) -> None:
+    @tool(max_output=30)
+    async def look() -> str:
+        return "x" * 20 + " " + SECRET
+
+    @tool
+    async def fail() -> str:
+        message = "x" * 15_990 + " " + SECRET
+        raise ValueError(message)
+
+    calls = [ToolCall(id=name, name=name, arguments={}) for name in ("look", "fail")]
+    model = FunctionModel(lambda request: assistant("", *calls) if request.step == 1 else "done")
+    async with Ledger(store, ttl=10, redact=True) as ledger:
+        await CheckpointedAgent(Agent(model, name="looker", tools=[look, fail]), ledger).run("go", id="r1")
+        await ledger.submit("k", None, id="r2")
+        async with ledger.hold("r2") as lease:
+            await lease.settle("failed", code="X", message="x" * 1015 + " " + SECRET)
+        assert SECRET[:6] not in repr([await store.tail("r1"), await store.tail("r2"), await store.load("r2")])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast, overload
 
 from tenure.active import ActiveRun
@@ -23,6 +24,19 @@ from tenure.retry import Retry
 Out = TypeVar("Out")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBoundary:
+    """Where a step stands: its answer has landed, and `calls` have no result, after a takeover those that are left."""
+
+    scope: str
+    step: int
+    calls: tuple[ToolCall, ...]
+
+
+BeforeCalls = Callable[[StepBoundary], Awaitable[None] | None]
+"""May wait as long as it likes, put the run off with TryLater, or end it by any other error."""
+
+
 class Agent(Generic[Out]):
     """What runs; the same agent may serve any number of runs at once.
 
@@ -32,7 +46,9 @@ class Agent(Generic[Out]):
     something that the journal does not explain.
 
     `budget` is what a run may use over all its attempts. `retry` is how often a model is asked that was not reached,
-    was busy or failed on its side; `model_timeout` (seconds) holds for each time.
+    was busy or failed on its side; `model_timeout` (seconds) holds for each time. `max_output` is how many characters
+    of a result the model is shown, unless the tool says another number; the whole one is kept beside the journal.
+    `before_calls` is called, and awaited, when a step's calls have landed and none of them has been made.
     """
 
     @overload
@@ -51,6 +67,8 @@ class Agent(Generic[Out]):
         budget: Budget | None = None,
         retry: Retry = PATIENT,
         model_timeout: float | None = None,
+        max_output: int | None = None,
+        before_calls: BeforeCalls | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -69,6 +87,8 @@ class Agent(Generic[Out]):
         budget: Budget | None = None,
         retry: Retry = PATIENT,
         model_timeout: float | None = None,
+        max_output: int | None = None,
+        before_calls: BeforeCalls | None = None,
     ) -> None: ...
 
     def __init__(
@@ -87,6 +107,8 @@ class Agent(Generic[Out]):
         budget: Budget | None = None,
         retry: Retry = PATIENT,
         model_timeout: float | None = None,
+        max_output: int | None = None,
+        before_calls: BeforeCalls | None = None,
     ) -> None:
         self.model = model
         self.name = kind_name(name)
@@ -99,6 +121,8 @@ class Agent(Generic[Out]):
         self.budget = budget
         self.retry = retry
         self.model_timeout = model_timeout
+        self.max_output = max_output
+        self.before_calls = before_calls
         self.tools: dict[str, Tool[..., Any]] = {}
         for given in tools:
             made = given if isinstance(given, Tool) else tool(given)

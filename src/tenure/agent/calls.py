@@ -10,14 +10,15 @@ import anyio
 from tenure.agent.agent import Agent
 from tenure.agent.approval import Approvals, wait_for_people
 from tenure.agent.doubt import Doubt, outcome_unknown
+from tenure.agent.output import output_of
 from tenure.agent.tool import NOT_DONE, Effect, Tool, ToolContext
 from tenure.calling import Threads, cancelled_from_outside
-from tenure.codec import to_json_value
 from tenure.core import canonical
 from tenure.core.journal import Event
 from tenure.core.loop import AgentState
 from tenure.core.messages import ToolCall
 from tenure.core.saying import calls_started, result, result_error
+from tenure.current import CurrentRun, running
 from tenure.errors import InvalidContent, RunDeclined, said
 from tenure.lease import Lease
 from tenure.retry import of_the_attempt
@@ -28,11 +29,15 @@ MAX_RESULT_BYTES = canonical.MAX_EVENT_BYTES - 1024
 """An event has a name and a scope beside the value."""
 
 
+Record = tuple[bytes, tuple[bytes, ...]]
+"""The event of a call's result, and the blobs that it names."""
+
+
 class Committing(Protocol):
     """What writes events and folds them once they have landed."""
 
-    async def __call__(self, events: Sequence[bytes], /) -> None:
-        """Return when the events have landed."""
+    async def __call__(self, events: Sequence[bytes], /, *, blobs: Sequence[bytes] = ()) -> None:
+        """Return when the events have landed, with the blobs that they name."""
         ...
 
 
@@ -125,13 +130,14 @@ class Calls:
             raise failures[0]
 
     async def _make(self, call: ToolCall) -> None:
-        await self._commit([await self._result(call)])
+        event, blobs = await self._result(call)
+        await self._commit([event], blobs=blobs)
 
     async def _look(self, call: ToolCall) -> None:
         tool, scope = self._tool(call), self._state.scope
         try:
             self._lease.check()
-            with anyio.fail_after(tool.timeout):
+            with running(self._current(call)), anyio.fail_after(tool.timeout):
                 value = await tool.settle(self._context(call), tool.check(call.arguments), threads=self._threads)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how the call ended
             self._raise_if_of_the_attempt(error)
@@ -140,7 +146,8 @@ class Calls:
             await self._commit([calls_started([call.id], scope=scope)])
             await self._make(call)
         else:
-            await self._commit([self._stored(call, value)])
+            event, blobs = self._stored(call, value)
+            await self._commit([event], blobs=blobs)
 
     def _context(self, call: ToolCall) -> ToolContext:
         run = self._lease.run
@@ -152,7 +159,10 @@ class Calls:
             scope=self._state.scope,
         )
 
-    async def _result(self, call: ToolCall) -> bytes:
+    def _current(self, call: ToolCall) -> CurrentRun:
+        return CurrentRun(lease=self._lease, call_id=call.id, scope=self._state.scope)
+
+    async def _result(self, call: ToolCall) -> Record:
         """The record of a call: a tool's failure is a value like its success."""
         tool = self._tool(call)
         try:
@@ -170,7 +180,7 @@ class Calls:
 
     async def _attempt(self, tool: Tool[..., Any], call: ToolCall, arguments: Mapping[str, Any]) -> Any:
         self._lease.check()
-        with anyio.move_on_after(tool.timeout):
+        with running(self._current(call)), anyio.move_on_after(tool.timeout):
             return await tool.invoke(self._context(call), arguments, threads=self._threads)
         unknown = "; whether it took effect is not known" if tool.marks else ""
         message = f"no answer within {tool.timeout} s{unknown}"
@@ -180,15 +190,18 @@ class Calls:
         if (found := of_the_attempt(error, self._lease.run.id)) is not None:
             raise found from None
 
-    def _stored(self, call: ToolCall, value: Any) -> bytes:
+    def _stored(self, call: ToolCall, value: Any) -> Record:
+        tool, scope = self._tool(call), self._state.scope
+        cap = self._agent.max_output if tool.max_output is None else tool.max_output
         try:
-            found = to_json_value(value, self._tool(call).returns)
-            canonical.encode(found, limit=MAX_RESULT_BYTES)  # alone first, so that a path begins at the result
-            return result(call.id, found, scope=self._state.scope)
+            # Alone first, so that a path begins at the result.
+            found = output_of(value, tool.returns, limit=MAX_RESULT_BYTES, cap=cap, redacted=self._lease.redacted)
+            return result(call.id, found.content, scope=scope, media=found.media, whole=found.whole), found.blobs
         except InvalidContent as error:
             return self._error(call, "InvalidContent", error.message)
         except Exception as error:  # noqa: BLE001 - the call was made: without a record it would be made again
             return self._error(call, "InvalidContent", f"its result type cannot be stored ({type(error).__name__})")
 
-    def _error(self, call: ToolCall, type_: str, message: str) -> bytes:
-        return result_error(call.id, type_, message[:MAX_ERROR_CHARACTERS], scope=self._state.scope)
+    def _error(self, call: ToolCall, type_: str, message: str) -> Record:
+        message = str(self._lease.redacted(message))[:MAX_ERROR_CHARACTERS]  # half a secret has not the form of one
+        return result_error(call.id, type_, message, scope=self._state.scope), ()

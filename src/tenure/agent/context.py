@@ -139,6 +139,8 @@ class CompactResults:
         return found if saved >= max(1, self.gain) else None
 
     def _short(self, part: ToolResult) -> ToolResult:
+        if part.media:
+            part = replace(part, media=())  # as its content says, it was shown before
         data = _bytes(part.content)
         if len(data) <= self.over or (isinstance(part.content, str) and part.content.endswith(_CUT_END)):
             return part

@@ -6,14 +6,17 @@ has a longer one.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Generic, TypeVar
 
-from tenure.agent.agent import Agent
+from tenure.agent.agent import Agent, StepBoundary
 from tenure.agent.asking import Asking, Watcher
 from tenure.agent.calls import Calls, decline
 from tenure.agent.fitting import Fitting, broken
+from tenure.agent.output import Blobs
 from tenure.calling import Threads
 from tenure.core.journal import Event
 from tenure.core.lineage import unexplained
@@ -28,12 +31,14 @@ from tenure.core.loop import (
 )
 from tenure.core.messages import ToolCall
 from tenure.core.saying import answer, distinct, output_refused, request
+from tenure.current import CurrentRun, running
 from tenure.errors import (
     CancelRequested,
     CorruptRecord,
     InvalidContent,
     OutputInvalid,
     RunQuarantined,
+    RunSuspended,
     StepLimit,
     StoreTooNew,
 )
@@ -110,6 +115,7 @@ class _Runner(Generic[Out]):
         self._watcher = watcher
         self._shape = agent.shape_event(state.shape, scope=state.scope, stored=lease.redacted)
         self._gate = gate
+        self._blobs = Blobs(lease)
         self._asking = Asking(agent, lease, state, commit=self._commit, watcher=watcher)
         self._fitting = Fitting(agent, lease, state, commit=self._commit, asking=self._asking, ready=self._shaped)
         self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land, threads=threads)
@@ -125,6 +131,7 @@ class _Runner(Generic[Out]):
                 case Call(calls=calls):
                     # As one: a call that was announced is also made, or a drain would leave it in doubt.
                     async with self._gate(f"calls:{self._state.step}"):
+                        await self._boundary(calls)
                         await self._calls.settle(calls)
                 case Fail(message=message):
                     raise StepLimit(f"run {self._lease.run.id}: {message}", run=self._lease.run)
@@ -133,6 +140,20 @@ class _Runner(Generic[Out]):
                         return self._agent.read(finish)
                     except InvalidContent as error:
                         await self._refuse(finish, error)
+
+    async def _boundary(self, calls: Sequence[ToolCall]) -> None:
+        if (before := self._agent.before_calls) is None:
+            return
+        run, state = self._lease.run, self._state
+        boundary = StepBoundary(scope=state.scope, step=state.step, calls=tuple(calls))
+        with running(CurrentRun(lease=self._lease, scope=state.scope)):
+            found = before(boundary)
+            if inspect.isawaitable(found):
+                await found
+        self._lease.check()
+        if self._lease.over:
+            message = f"run {run.id} was given up before the calls of step {state.step}"
+            raise RunSuspended(message, run=run)
 
     async def _refuse(self, finish: Finish, error: InvalidContent) -> None:
         if finish.repairs >= MAX_REPAIRS:
@@ -145,7 +166,8 @@ class _Runner(Generic[Out]):
         if self._agent.enforce_lineage and (found := unexplained(self._state.lineage, ask.messages)) is not None:
             raise broken(found, run)
         shown = request(self._state, system=self._agent.system_digest, tools=self._agent.tools_digest)
-        reply = await self._asking.reply(self._agent.request(ask, run_id=run.id, attempt=run.attempt, scope=scope))
+        filled = replace(ask, messages=await self._blobs.filled(ask.messages))
+        reply = await self._asking.reply(self._agent.request(filled, run_id=run.id, attempt=run.attempt, scope=scope))
         message_ = distinct(reply.message, self._state)
         refused = {call.id: why for call in message_.calls if (why := self._refusal(call)) is not None}
         refused |= self._asking.too_many(message_)
@@ -170,11 +192,13 @@ class _Runner(Generic[Out]):
         if self._shape:
             await self._commit([])
 
-    async def _commit(self, events: Sequence[bytes], /, *, step: int = 0, base: bool = False) -> None:
+    async def _commit(
+        self, events: Sequence[bytes], /, *, step: int = 0, base: bool = False, blobs: Sequence[bytes] = ()
+    ) -> None:
         # What changed since the last attempt goes with the first thing that this one writes.
         shape, self._shape = self._shape, []
         events = [*shape, *events]
-        await self._land(await self._lease.write(events, step=step, base=base))
+        await self._land(await self._lease.write(events, step=step, base=base, blobs=tuple(blobs)))
 
     async def _land(self, stored: Sequence[Event]) -> None:
         # As read back from the stored bytes: what a successor will fold is what this holder folds.

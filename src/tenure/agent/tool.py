@@ -75,6 +75,7 @@ class Tool(Generic[P, R]):
         effect: Effect | str = Effect.REPEAT,
         consequential: bool = False,
         approval: Approving = None,
+        max_output: int | None = None,
     ) -> None:
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         self.fn = fn
@@ -85,6 +86,7 @@ class Tool(Generic[P, R]):
         self.effect = _effect(effect, self.name)
         self.consequential = consequential
         self.approval = approval_of(approval, self.name)
+        self.max_output = max_output
         self._reconcile: Callable[..., Any] | None = None
         if self.marks and self.retry.attempts > 1:
             message = (
@@ -240,6 +242,7 @@ def tool(
     effect: Effect | str = Effect.REPEAT,
     consequential: bool = False,
     approval: Approving = None,
+    max_output: int | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -253,8 +256,11 @@ def tool(
     effect: Effect | str = Effect.REPEAT,
     consequential: bool = False,
     approval: Approving = None,
+    max_output: int | None = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool; `timeout` in seconds holds for each attempt.
+
+    `max_output` is how many characters of a result the model is shown; the whole one is kept beside the journal.
 
     `effect` says what is done about a call that was started and has no result: "repeat" it under the same call id,
     "reconcile" it by asking the tool, "ask" a person, or "fail" it with an error that says the outcome is unknown.
@@ -270,6 +276,7 @@ def tool(
             effect=effect,
             consequential=consequential,
             approval=approval,
+            max_output=max_output,
         )
 
     return made if fn is None else made(fn)

@@ -53,6 +53,7 @@ def fork(
     fork: Mapping[str, Any],
     state: Mapping[str, Any],
     agent: Mapping[str, Any] | None,
+    blobs: Mapping[str, bytes],
 ) -> Create:
     """Return the change that queues a run which begins with the state of another one, restated.
 
@@ -73,6 +74,7 @@ def fork(
         schema=SCHEMA,
         priority=priority,
         tags=dict(tags),
+        blobs=dict(blobs),
     )
 
 

@@ -23,6 +23,7 @@ from tenure.core.messages import (
     ToolResult,
     Usage,
     from_json,
+    media_from_json,
     usage_from_json,
     user,
 )
@@ -212,7 +213,8 @@ class AgentState:
 def _result_of(call_id: str, found: Event) -> ToolResult:
     error = found.get("error")
     if error is None:
-        return ToolResult(call_id=call_id, content=found.get("value"))
+        media = media_from_json(found.get("media", ()))
+        return ToolResult(call_id=call_id, content=found.get("value"), media=media)
     return ToolResult(call_id=call_id, content=f"{error.get('type')}: {error.get('message')}", is_error=True)
 
 

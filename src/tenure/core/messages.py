@@ -6,14 +6,18 @@ version does not know is refused by name, because a conversation with a hole in 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.errors import CorruptRecord, StoreTooNew
 
-SCHEMA = 1
-"""The schema of the messages that this version writes; a newer one is refused by name."""
+SCHEMA = 2
+"""The newest schema of messages that this version writes and reads; a newer one is refused by name.
+
+A message says 2 only where it has what 1 had not, media: readers of 1 go on with all others.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +37,28 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """An image or a file: its `data`, or the `url` where it is. A large one is journaled as the digest of a `blob`."""
+
+    media_type: str
+    data: bytes = field(default=b"", repr=False)
+    url: str = ""
+    name: str = ""
+    blob: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a call came to; `content` is a JSON value, for an error the text that the model is shown."""
+    """What a call came to; `content` is a JSON value, for an error the text that the model is shown.
+
+    `media` belongs to it. A model that reads none is told of it by the content.
+    """
 
     call_id: str
     content: Any
     is_error: bool = False
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +153,8 @@ _PARTS: dict[str, frozenset[str]] = {
 
 def to_json(message: Message, /) -> dict[str, Any]:
     """Return the JSON value of a message."""
-    return {"schema": SCHEMA, "role": _ROLES[type(message)], "parts": [_part_to_json(part) for part in message.parts]}
+    schema = 2 if any(isinstance(part, ToolResult) and part.media for part in message.parts) else 1
+    return {"schema": schema, "role": _ROLES[type(message)], "parts": [_part_to_json(part) for part in message.parts]}
 
 
 def _part_to_json(part: Part) -> dict[str, Any]:
@@ -143,7 +164,9 @@ def _part_to_json(part: Part) -> dict[str, Any]:
         case ToolCall():
             return {"type": "call", "id": part.id, "name": part.name, "arguments": part.arguments}
         case ToolResult():
-            return {"type": "result", "call_id": part.call_id, "content": part.content, "is_error": part.is_error}
+            media = {"media": [media_to_json(one) for one in part.media]} if part.media else {}
+            found = {"type": "result", "call_id": part.call_id, "content": part.content, "is_error": part.is_error}
+            return {**found, **media}
         case ProviderPart():
             return {"type": "provider", "provider": part.provider, "content": part.content}
 
@@ -155,7 +178,7 @@ def from_json(value: Any, /) -> Message:
     if isinstance(schema, int) and schema > SCHEMA:
         message = f"a message has schema {schema} and this version reads up to {SCHEMA}; upgrade this worker"
         raise StoreTooNew(message)
-    if schema != SCHEMA:
+    if schema not in (1, 2):
         raise _unreadable(f"a message has schema {schema!r:.40}")
     parts = found.get("parts")
     if not isinstance(role, str) or role not in _MESSAGES:
@@ -179,12 +202,38 @@ def _part_from_json(value: Any, role: str) -> Part:
                 return ToolCall(id=_text(found, "id"), name=_text(found, "name"), arguments=found["arguments"])
             case "result":
                 return ToolResult(
-                    call_id=_text(found, "call_id"), content=found["content"], is_error=found["is_error"] is True
+                    call_id=_text(found, "call_id"),
+                    content=found["content"],
+                    is_error=found["is_error"] is True,
+                    media=media_from_json(found.get("media", ())),
                 )
             case _:
                 return ProviderPart(provider=_text(found, "provider"), content=found["content"])
     except KeyError as error:
         raise _unreadable(f"a part of type {type_} has no field {error.args[0]!r}") from None
+
+
+def media_to_json(media: Media, /) -> dict[str, Any]:
+    """Return the JSON value of media: its data as base64 text, what is empty left out."""
+    found = {name: getattr(media, name) for name in ("media_type", "url", "name", "blob", "size")}
+    found["data"] = base64.b64encode(media.data).decode() if not media.blob else ""
+    return {name: value for name, value in found.items() if value}
+
+
+def media_from_json(value: Any, /) -> tuple[Media, ...]:
+    """Return the media of its JSON values."""
+    try:
+        return tuple(
+            Media(
+                **{name: str(one[name]) for name in ("media_type", "url", "name", "blob") if name in one},
+                data=base64.b64decode(one.get("data", ""), validate=True),
+                size=int(one.get("size", 0)),
+            )
+            for one in value
+        )
+    except (TypeError, ValueError, AttributeError):
+        what = "media of a tool's result"
+        raise _unreadable(what) from None
 
 
 def usage_to_json(usage: Usage, /) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from tenure.core import journal, restating
 from tenure.core.journal import State
 from tenure.core.lineage import CONTEXT, Block
 from tenure.core.loop import TOOL, AgentState
-from tenure.core.messages import AssistantMessage, ToolCall, Usage, to_json, usage_to_json
+from tenure.core.messages import AssistantMessage, Media, ToolCall, Usage, media_to_json, to_json, usage_to_json
 from tenure.errors import NotAllowed
 
 ASSISTANT = "assistant/message"
@@ -98,9 +98,14 @@ def answer(
     return [first, *(result_error(call_id, *why, scope=state.scope) for call_id, why in refused.items())]
 
 
-def result(call_id: str, value: Any, /, *, scope: str = "") -> bytes:
-    """Return the record of a call that succeeded; InvalidContent if the value cannot be stored."""
-    return journal.event(journal.RECORD, scope=scope, name=f"{TOOL}{call_id}", value=value)
+def result(call_id: str, value: Any, /, *, scope: str = "", media: Sequence[Media] = (), whole: str = "") -> bytes:
+    """Return the record of a call that succeeded; InvalidContent if the value cannot be stored.
+
+    `whole` is the digest of the blob that holds all of a value that was cut.
+    """
+    more: dict[str, Any] = {"media": [media_to_json(one) for one in media]} if media else {}
+    more |= {"whole": whole} if whole else {}
+    return journal.event(journal.RECORD, scope=scope, name=f"{TOOL}{call_id}", value=value, **more)
 
 
 def result_error(call_id: str, type_: str, message: str, /, *, scope: str = "") -> bytes:

@@ -14,12 +14,14 @@ from tenure.agent.model import Delta, ModelReply, ModelRequest
 from tenure.core import canonical
 from tenure.core.messages import (
     AssistantMessage,
+    Media,
     Message,
     ProviderPart,
     SystemMessage,
     Text,
     ToolCall,
     ToolMessage,
+    ToolResult,
     Usage,
     UserMessage,
 )
@@ -132,7 +134,7 @@ class PydanticAIModel:
                     asked.extend(
                         ToolReturnPart(
                             tool_name=names[result.call_id],
-                            content=result.content,
+                            content=_shown(result),
                             tool_call_id=result.call_id,
                             outcome="failed" if result.is_error else "success",
                         )
@@ -196,6 +198,21 @@ def _is_plain(part: Any) -> bool:
     if part.part_kind not in ("text", "tool-call"):
         return False
     return part.id is None and not part.provider_details
+
+
+def _shown(result: ToolResult) -> Any:
+    """A result as Pydantic AI takes it: the content, and after it the images and files."""
+    if not result.media:
+        return result.content
+    from pydantic_ai.messages import BinaryContent, DocumentUrl, ImageUrl
+
+    def one(media: Media) -> Any:
+        if not media.url:
+            return BinaryContent(media.data, media_type=media.media_type, identifier=media.name or None)
+        url = ImageUrl if media.media_type.startswith("image/") else DocumentUrl
+        return url(media.url, media_type=media.media_type)
+
+    return [result.content, *map(one, result.media)]
 
 
 def _renamed(kept: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
