@@ -15,7 +15,7 @@ from tenure.committer import Committer
 from tenure.core import build, rules
 from tenure.core.run import Answer, Claim, Grant, How, Status
 from tenure.errors import LeaseHeld, LeaseLost, StoreUnavailable, TenureError
-from tenure.heartbeat import HeartbeatThread
+from tenure.heartbeat import Heart
 from tenure.holding import Holding
 from tenure.lease import Lease
 from tenure.refusals import by_status, error_of
@@ -44,7 +44,7 @@ class Claims:
         self,
         ledger: Ledger,
         tasks: TaskGroup,
-        heart: HeartbeatThread,
+        heart: Heart,
         on_change: Callable[[LeaseChange], None] | None,
     ) -> None:
         self._ledger = ledger

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from tenure.clock import Clock
 from tenure.core.run import Answer, Grant, Renew
@@ -143,10 +144,30 @@ async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None
             await store.tell_refused(line)
 
 
-class HeartbeatThread:
-    """The host of `beat` in production: a daemon thread with a loop and a store connection of its own."""
+class Heart(Protocol):
+    """What a ledger needs of the host of its heartbeat."""
 
     def __init__(self, store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int, name: str) -> None:
+        """Take what `beat` needs; `name` is for people."""
+        ...
+
+    def start(self) -> None:
+        """Begin to beat."""
+        ...
+
+    def hurry(self) -> None:
+        """Renew at once, because somebody has ended the grant of a held run."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the beat; leases that are still held run out by themselves."""
+        ...
+
+
+class Heartbeat:
+    """The loop of `beat`, wherever it is hosted: every third of the shortest lease, and at once when it is hurried."""
+
+    def __init__(self, store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None:
         self._store = store
         self._pulse = pulse
         self._clock = clock
@@ -155,31 +176,20 @@ class HeartbeatThread:
         self._bell: tuple[Any, anyio.Event] | None = None
         self._hurried = False
         self._noted_ns = 0
-        self._thread = threading.Thread(target=self._run, name=f"tenure-heartbeat-{name}", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def hurry(self) -> None:
-        """Renew at once, because somebody has ended the grant of a held run."""
+        """Renew at once; from any thread."""
         self._hurried = True
         if (bell := self._bell) is not None:
             soon(bell[0], bell[1].set)
 
-    def stop(self, timeout: float) -> None:
-        """Stop and wait up to `timeout` seconds for the thread to end; blocks."""
+    def stop(self) -> None:
+        """End `serve` after the beat that is under way; from any thread."""
         self._stop = True
         self.hurry()
-        self._thread.join(timeout)
 
-    def _run(self) -> None:
-        try:
-            anyio.run(self._main)
-        except Exception:
-            log.exception("the heartbeat thread ended; every lease ends at its local deadline")
-
-    async def _main(self) -> None:
+    async def serve(self) -> None:
+        """Open the store and beat until stopped; a store that cannot be opened is tried again."""
         while not self._stop:
             try:
                 async with AsyncExitStack() as stack:
@@ -222,6 +232,33 @@ class HeartbeatThread:
         self._noted_ns = seen_ns
         frame = sys._current_frames().get(self._pulse.thread_id)  # noqa: SLF001 - the only way to see a blocked thread
         self._pulse.stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+class HeartbeatThread:
+    """The host in production: a daemon thread with a loop and a store connection of its own."""
+
+    def __init__(self, store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int, name: str) -> None:
+        self._beats = Heartbeat(store, pulse, clock, ttl_ms=ttl_ms)
+        self._thread = threading.Thread(target=self._run, name=f"tenure-heartbeat-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Renew at once, because somebody has ended the grant of a held run."""
+        self._beats.hurry()
+
+    async def aclose(self) -> None:
+        """Stop and wait up to 5 s for the thread to end; a cancellation point."""
+        self._beats.stop()
+        await anyio.to_thread.run_sync(self._thread.join, 5.0)
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._beats.serve)
+        except Exception:
+            log.exception("the heartbeat thread ended; every lease ends at its local deadline")
 
 
 def native_loop() -> Any:

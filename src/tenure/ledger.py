@@ -24,7 +24,7 @@ from tenure.effects import due_of, lease_ms, milliseconds, tags_of
 from tenure.errors import NotAllowed, RunConflict, RunNotFound, TenureError
 from tenure.forking import forked, retried
 from tenure.handle import Handle, KindLike
-from tenure.heartbeat import HeartbeatThread, Pulse
+from tenure.heartbeat import Heart, HeartbeatThread, Pulse
 from tenure.holding import Holding, leave
 from tenure.redaction import Redaction, redaction_of
 from tenure.refusals import error_of
@@ -48,6 +48,8 @@ class Ledger:
     nonce. `ttl` and `max_stall` are seconds. `on_change` is called on the loop with what happens to leases. `redact`
     hides secrets in all that is written through it: True for what they usually look like, or a Redaction.
     """
+
+    heart: type[Heart] = HeartbeatThread  # what hosts the heartbeat
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class Ledger:
         self.pulse = Pulse(max_stall_ms=stall_ms)
         self._on_change = on_change
         self._tasks: TaskGroup | None = None
-        self._heart: HeartbeatThread | None = None
+        self._heart: Heart | None = None
         self._claims: Claims | None = None
 
     async def __aenter__(self) -> Self:
@@ -85,7 +87,7 @@ class Ledger:
         self.pulse.thread_id = threading.get_ident()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._heart = HeartbeatThread(self.store.beside(), self.pulse, self.clock, ttl_ms=self.ttl_ms, name=self.owner)
+        self._heart = self.heart(self.store.beside(), self.pulse, self.clock, ttl_ms=self.ttl_ms, name=self.owner)
         self._heart.start()
         self._claims = Claims(self, self._tasks, self._heart, self._on_change)
         self._tasks.start_soon(self._claims.watch)
@@ -105,7 +107,7 @@ class Ledger:
         finally:
             self._tasks = self._claims = None
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(heart.stop, 5.0)
+                await heart.aclose()
         if raised is not None and raised is not error:
             raise raised
         return False
