@@ -28,7 +28,7 @@ from tenure.heartbeat import Heart, HeartbeatThread, Pulse
 from tenure.holding import Holding, leave
 from tenure.redaction import Redaction, redaction_of
 from tenure.refusals import error_of
-from tenure.retrying import resend
+from tenure.retrying import MAX_RESEND_S, resend
 from tenure.run_ids import new_run_id
 from tenure.store import ALL, Store, Where
 from tenure.trust import LeaseChange
@@ -37,8 +37,6 @@ log = logging.getLogger("tenure.ledger")
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-
-MAX_RESEND_S = 30.0
 
 
 class Ledger:

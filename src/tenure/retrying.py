@@ -14,6 +14,7 @@ Question = TypeVar("Question")
 Reply = TypeVar("Reply")
 
 UNANSWERED = (StoreUnavailable, OutcomeUnknown, TimeoutError)
+MAX_RESEND_S = 30.0
 
 
 async def resend(

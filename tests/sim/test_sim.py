@@ -16,14 +16,15 @@ from tenure.core.run import Commit, Facts, Renew
 from tenure.testing.linear import NEVER, Op, linearizable
 from tenure.testing.sim.__main__ import main
 from tenure.testing.sim.campaign import one, smaller
-from tenure.testing.sim.history import Played, play
 from tenure.testing.sim.judge import judge
-from tenure.testing.sim.story import Blow, Story, Wish, draw
+from tenure.testing.sim.notes import Played
+from tenure.testing.sim.playing import play
+from tenure.testing.sim.story import Blow, Road, Story, Wish, draw
 from tenure.trust import Trust
 
 TRACE = """
 import hashlib, sys
-from tenure.testing.sim.history import play
+from tenure.testing.sim.playing import play
 from tenure.testing.sim.story import draw
 for seed in map(int, sys.argv[1:]):
     played = play(draw(seed))
@@ -89,16 +90,16 @@ def test_each_blow_falls_and_the_runs_end_all_the_same(what: str) -> None:
 
 
 @pytest.fixture
-def found_within() -> Iterator[Callable[..., str]]:
-    def found_within(invariant: str, histories: int, *blows: Blow, **road: float) -> str:
+def found_within() -> Callable[..., str]:
+    def found_within(invariant: str, histories: int, *blows: Blow, road: Road = STILL.road) -> str:
         for seed in range(1, 1 + histories):
             wishes = tuple(Wish(kind=kind, at_s=0.1) for kind in ("steps", "agent", "steps"))
-            wrong, _ = one(Story(seed=seed, ttl_s=2.0, workers=2, wishes=wishes, blows=blows, **road))
+            wrong, _ = one(Story(seed=seed, ttl_s=2.0, workers=2, wishes=wishes, blows=blows, road=road))
             if hit := [line for line in wrong if invariant in line]:
                 return hit[0]
         pytest.fail(f"{histories} histories did not find what breaks {invariant}")
 
-    yield found_within
+    return found_within
 
 
 CUT = (Blow(at_s=0.6, what="cut", whom=0, length=6.0), Blow(at_s=0.6, what="cut", whom=1, length=1.5))
@@ -122,7 +123,7 @@ class TestWhatIsBrokenOnPurposeIsFound:
 
     def test_i01_a_write_without_a_fence(self, monkeypatch: pytest.MonkeyPatch, found_within: Any) -> None:
         monkeypatch.setattr(rules, "holds", lambda *_: True)
-        found_within("I1 ", 40, *STOP, late=0.3, late_s=5.0)
+        found_within("I1 ", 40, *STOP, road=Road(late=0.3, late_s=5.0))
 
     def test_i02_a_token_that_only_counts(self, monkeypatch: pytest.MonkeyPatch, found_within: Any) -> None:
         monkeypatch.setattr(rules, "later", lambda token, _: token + 1)

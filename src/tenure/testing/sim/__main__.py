@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from tenure.testing.sim.campaign import PART, one, part, smaller
 from tenure.testing.sim.story import Story, draw
 
+
 def main(arguments: list[str] | None = None) -> int:
     """Play what is asked for and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tenure.testing.sim", description=__doc__)

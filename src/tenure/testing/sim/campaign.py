@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from tenure.testing.sim.history import play
 from tenure.testing.sim.judge import judge
+from tenure.testing.sim.playing import play
 from tenure.testing.sim.story import Story, draw
 
 PART = 25
@@ -55,7 +55,9 @@ def _less(story: Story) -> list[Story]:
             replace(story, wishes=(*story.wishes[:index], *story.wishes[index + 1 :]))
             for index in range(len(story.wishes))
         ]
-    found += [replace(story, **{name: 0.0}) for name in ("lost", "doubled", "late") if getattr(story, name)]
+    road = story.road
+    better = (replace(road, lost=0.0), replace(road, doubled=0.0), replace(road, late=0.0))
+    found += [replace(story, road=less) for less in better if less != road]
     if any(rate != 1.0 for rate in story.drift):
         found.append(replace(story, drift=tuple(1.0 for _ in story.drift)))
     return found

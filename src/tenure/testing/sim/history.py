@@ -1,14 +1,11 @@
-"""Plays one story: real workers, ledgers, leases, heartbeats and agents on the simulated loop, and what befalls them."""
+"""The actors of one story: real workers, ledgers, leases, heartbeats and agents, and what befalls them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
-import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -20,7 +17,7 @@ from tenure.agent.tool import tool
 from tenure.app import App
 from tenure.core.messages import ToolCall, Usage, assistant
 from tenure.core.rules import OPEN
-from tenure.core.run import Answer, Change, Row, Run, Status
+from tenure.core.run import Status
 from tenure.errors import (
     LeaseLost,
     NotAllowed,
@@ -34,14 +31,13 @@ from tenure.errors import (
     StoreUnavailable,
     TenureError,
 )
-from tenure.heartbeat import Heartbeat, Pulse
 from tenure.ledger import Ledger
 from tenure.retry import TryLater
-from tenure.store import Store
-from tenure.testing.linear import NEVER
+from tenure.testing.sim.heart import SimLedger
 from tenure.testing.sim.loop import PROCESS, Process, SimClock, SimLoop
-from tenure.testing.sim.network import Network, SimStore
-from tenure.testing.sim.server import Decided, SimServer
+from tenure.testing.sim.network import Network
+from tenure.testing.sim.notes import Effect, Played, noted
+from tenure.testing.sim.server import SimServer
 from tenure.testing.sim.story import Blow, Story, Wish
 from tenure.worker import Worker
 
@@ -51,121 +47,13 @@ STEPS = 3
 TURNS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """A call of the user's code: that it began, in which process, for which call of which run."""
-
-    at_s: float
-    process: str
-    run: str
-    name: str
-    attempt: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Asked:
-    """One change as its sender saw it: when it was sent, when it was answered, with what (None: no answer)."""
-
-    sent_s: float
-    process: str
-    change: Change
-    told_s: float = NEVER
-    answer: Answer | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Played:
-    """All that one history left behind."""
-
-    story: Story
-    decided: list[Decided] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
-    results: dict[str, Any] = field(default_factory=dict)
-    ends: dict[str, tuple[Run | None, list[Row]]] = field(default_factory=dict)
-    lost_s: list[tuple[float, float]] = field(default_factory=list)
-    ended_s: float = 0.0
-    broken: str = ""
-
-
-class LoopHeart:
-    """The heartbeat as a task of the simulated loop: a stopped process stops it, too."""
-
-    def __init__(self, store: Store, pulse: Pulse, clock: Any, *, ttl_ms: int, name: str) -> None:
-        self._beats = Heartbeat(store, pulse, clock, ttl_ms=ttl_ms)
-        self._name = name
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Start the task."""
-        self._task = asyncio.get_running_loop().create_task(self._beats.serve(), name=f"heart of {self._name}")
-
-    def hurry(self) -> None:
-        """Renew at once."""
-        self._beats.hurry()
-
-    async def aclose(self) -> None:
-        """End the task."""
-        self._beats.stop()
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-
-
-class SimLedger(Ledger):
-    """A ledger whose heart beats on the simulated loop."""
-
-    heart = LoopHeart
-
-
-class NotedStore(SimStore):
-    """A process's store, that notes what its sender was told."""
-
-    notes: list[Asked]
-
-    def beside(self) -> NotedStore:
-        """Return another one with the same notes."""
-        return noted(self._network, self._process, self.notes)
-
-    async def commit(self, change: Change, /) -> Answer:
-        """Decide one change, and note it."""
-        (note,) = self._sent([change])
-        answer = await super().commit(change)
-        note.told_s, note.answer = self._network.loop.now_s, answer
-        return answer
-
-    async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
-        """Decide each change alone, and note them."""
-        notes = self._sent(changes)
-        answers = await super().commit_many(changes)
-        for note, answer in zip(notes, answers, strict=True):
-            if isinstance(answer, Answer):
-                note.told_s, note.answer = self._network.loop.now_s, answer
-        return answers
-
-    def _sent(self, changes: Sequence[Change]) -> list[Asked]:
-        # Noted when it is sent: who is killed meanwhile notes nothing any more.
-        now_s = self._network.loop.now_s
-        notes = [Asked(sent_s=now_s, process=self._process.name, change=change) for change in changes]
-        self.notes += notes
-        return notes
-
-
-def noted(network: Network, process: Process, notes: list[Asked]) -> NotedStore:
-    """Return a store of a process that notes what it is told."""
-    store = NotedStore(network, process, timeout_s=max(0.5, network.late_s / 2))
-    store.notes = notes
-    return store
-
-
 class Cast:
     """The actors of one story, and the app that they run."""
 
     def __init__(self, loop: SimLoop, story: Story) -> None:
         self.loop = loop
         self.story = story
-        self.drawn = random.Random(story.seed ^ 0x5EED)
+        self.drawn = random.Random(story.seed ^ 0x5EED)  # noqa: S311 - a seed, not a secret
         self.played = Played(story=story)
         server = Process(loop, "server")
         self.server = SimServer(loop, SimClock(loop, server, start_ms=START_MS))
@@ -173,11 +61,7 @@ class Cast:
             loop=loop,
             server=self.server,
             drawn=self.drawn,
-            lost=story.lost,
-            doubled=story.doubled,
-            late=story.late,
-            late_s=story.late_s,
-            delay_s=story.delay_s,
+            road=story.road,
         )
         self.lives = [0] * story.workers
         self.workers: list[Process] = [self.hire(number) for number in range(story.workers)]
@@ -237,9 +121,7 @@ class Cast:
         """Start worker `number` in a new process."""
         self.lives[number] += 1
         rate = self.story.drift[number] if number < len(self.story.drift) else 1.0
-        process = Process(
-            self.loop, f"w{number}.{self.lives[number]}", rate=rate, skew_s=self.drawn.uniform(-5, 5)
-        )
+        process = Process(self.loop, f"w{number}.{self.lives[number]}", rate=rate, skew_s=self.drawn.uniform(-5, 5))
 
         async def main() -> None:
             clock = SimClock(self.loop, process, start_ms=START_MS)
@@ -283,10 +165,11 @@ class Cast:
             if meant:
                 meant = ""
                 await anyio.sleep(wish.after_s)
-                grace = {"grace": 2.0} if wish.then == "grace" else {}
-                verb = ledger.evict if wish.then == "evict" else ledger.cancel
                 with contextlib.suppress(RunClosed, RunConflict, NotAllowed, LeaseLost):
-                    await verb(run_id, reason="the story", **grace)
+                    if wish.then == "evict":
+                        await ledger.evict(run_id, reason="the story")
+                    else:
+                        await ledger.cancel(run_id, reason="the story", grace=2.0 if wish.then == "grace" else None)
             with contextlib.suppress(RunFailed, RunCancelled, RunQuarantined):
                 self.played.results[run_id] = await handle.result()
 
@@ -390,58 +273,9 @@ class SimModel:
         if request.step >= TURNS:
             return ModelReply(message=assistant(f"{request.run_id} done"), usage=Usage())
         calls = [
-            ToolCall(id=f"c{request.step}{n}", name="look", arguments={"run": request.run_id, "name": f"c{request.step}{n}"})
+            ToolCall(
+                id=f"c{request.step}{n}", name="look", arguments={"run": request.run_id, "name": f"c{request.step}{n}"}
+            )
             for n in range(2)
         ]
         return ModelReply(message=assistant("", *calls), usage=Usage())
-
-
-def play(story: Story, /) -> Played:
-    """Play a story on a loop of its own and return what it left; the same story leaves the same."""
-    with seeded(story.seed), quiet_logs():
-        loop = SimLoop()
-        try:
-            cast = Cast(loop, story)
-            loop.run_until_complete(cast.play())
-            return cast.gather()
-        finally:
-            bury(loop)
-
-
-def bury(loop: SimLoop) -> None:
-    """End every task where it stands, as the end of the world would, and close the loop.
-
-    Their `finally` blocks run here, where no loop runs and nothing can be sent, and not when memory is collected.
-    """
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it was meant to be left
-        with contextlib.suppress(BaseException):
-            task.get_coro().close()  # type: ignore[union-attr]
-    loop.close()
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw what the code draws from `random` and `secrets` from the seed."""
-    drawn = random.Random(seed)
-    before, token_hex, randbits = random.getstate(), secrets.token_hex, secrets.randbits
-    random.seed(seed)
-    secrets.token_hex = lambda nbytes=None: f"{drawn.getrandbits(8 * (nbytes or 16)):0{2 * (nbytes or 16)}x}"
-    secrets.randbits = drawn.getrandbits
-    try:
-        yield
-    finally:
-        random.setstate(before)
-        secrets.token_hex, secrets.randbits = token_hex, randbits
-
-
-@contextlib.contextmanager
-def quiet_logs() -> Iterator[None]:
-    """Let nothing be said: what would be worth a warning is what is simulated."""
-    found = logging.getLogger("tenure")
-    level = found.level
-    found.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        found.setLevel(level)

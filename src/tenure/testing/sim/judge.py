@@ -12,9 +12,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tenure.core import journal
-from tenure.core.run import LEADER_ID, Claim, Commit, Create, Delete, End, Reattach, Renew, Repair, Row, Run, Status, Verdict
+from tenure.core.run import (
+    LEADER_ID,
+    Claim,
+    Commit,
+    Create,
+    Delete,
+    End,
+    Reattach,
+    Renew,
+    Repair,
+    Row,
+    Run,
+    Status,
+    Verdict,
+)
+from tenure.core.verify import verify_run
 from tenure.testing.linear import NEVER, Op, Undecided, linearizable
-from tenure.testing.sim.history import STEPS, Asked, Played
+from tenure.testing.sim.history import STEPS
+from tenure.testing.sim.notes import Asked, Played
 from tenure.testing.sim.server import Decided
 
 CLOSED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
@@ -49,10 +65,15 @@ def _of_decision(decided: Decided) -> Iterator[str]:
     if isinstance(change, Commit | Renew):
         grant = change.grant
         live = before is not None and before.status is Status.RUNNING and before.lease_until_ms > facts.now_ms
-        if before is None or not live or (before.token, before.nonce, before.epoch) != (
-            grant.token,
-            grant.nonce,
-            facts.epoch,
+        if (
+            before is None
+            or not live
+            or (before.token, before.nonce, before.epoch)
+            != (
+                grant.token,
+                grant.nonce,
+                facts.epoch,
+            )
         ):
             yield f"I1 a write landed without a live grant of its own {at}"
         if isinstance(change, Commit) and before is not None:
@@ -106,7 +127,7 @@ def _of_effects(played: Played, run_id: str, found: list[Decided]) -> Iterator[s
             continue
         if isinstance(decided.change, Claim) and decided.after is not None and decided.after.status is Status.RUNNING:
             claims.append((decided.at_s, index, decided.process))
-    run, rows = played.ends.get(run_id, (None, []))
+    _, rows = played.ends.get(run_id, (None, []))
     rows_at = {d.change.row.digest: d.at_s for d in found if isinstance(d.change, Commit) and _made(d)}
     for row in rows:
         for name in _names(row):
@@ -136,9 +157,7 @@ def _made(decided: Decided) -> bool:
 
 def _names(row: Row) -> Iterator[str]:
     for event in journal.events_of(row):
-        if event["type"] == journal.RECORD and "error" not in event:
-            yield str(event["name"])
-        elif event["type"] == "assistant/message":
+        if (event["type"] == journal.RECORD and "error" not in event) or event["type"] == "assistant/message":
             yield str(event["name"])
 
 
@@ -146,15 +165,17 @@ def _of_end(played: Played, run_id: str, run: Run | None, rows: list[Row]) -> It
     """I6, I9, I11, I16, I22: how a run may end, and that it does."""
     wish = played.story.wishes[int(run_id[1:])]
     if run is None:
-        made_s = [d.at_s for d in played.decided if d.change.run == run_id and isinstance(d.change, Create) and _made(d)]
+        made_s = [
+            d.at_s for d in played.decided if d.change.run == run_id and isinstance(d.change, Create) and _made(d)
+        ]
         if not made_s or not any(a <= made_s[-1] <= b for a, b in played.lost_s):
             yield f"I9 it is gone at the end ({played.ended_s:.0f} s), and no promotion lost it"
         return
     if run.status not in (*CLOSED, Status.QUARANTINED):
         yield f"I11 nobody ended it in {played.ended_s:.0f} s; it is {run.status.value}"
         return
-    if not (verified := journal.verify_run(run, rows)).ok:
-        yield f"I16 its journal does not verify: {verified.findings}"
+    if not (verified := verify_run(run, rows)).ok:
+        yield f"I16 its journal does not verify: {verified.failures}"
     if run.status is Status.COMPLETED and (want := _result(wish.kind, run_id)) != played.results.get(run_id, want):
         yield f"I14 its result is {played.results[run_id]!r}"
     if run.status is Status.CANCELLED and wish.then not in ("cancel", "grace"):
@@ -162,7 +183,7 @@ def _of_end(played: Played, run_id: str, run: Run | None, rows: list[Row]) -> It
     if run.status is Status.FAILED and wish.kind != "fails":
         yield f"I14 it failed: {run.outcome}"
     blamed = [blow for blow in played.story.blows if blow.what in ("kill", "stop", "cut", "outage", "failover", "step")]
-    road = played.story.lost or played.story.late
+    road = played.story.road.lost or played.story.road.late
     if run.status is Status.QUARANTINED and len(blamed) < 3 and not road:
         yield f"I22 it was set aside after {len(blamed)} blows"
 
@@ -188,7 +209,7 @@ def _of_answers(played: Played, run_id: str, found: list[Decided]) -> Iterator[s
             elif digest not in there and not any(a <= at_s <= b for a, b in played.lost_s):
                 yield f"I9 an acknowledged commit is not in the journal (landed at {at_s:.3f} s)"
     # A promotion takes answers back, and a doubled request is two: neither is one call at one instant.
-    if not played.lost_s and not played.story.doubled:
+    if not played.lost_s and not played.story.road.doubled:
         # Without an answer about now, too many of its calls may have happened at any time: the other lines judge it.
         with contextlib.suppress(Undecided):
             if not linearizable([_op(one) for one in asked if _told(one)], START, _step):
@@ -212,8 +233,8 @@ def _op(one: Asked) -> Op[Asked]:
 def _step(state: State, one: Asked, answered: bool) -> Iterator[State]:  # noqa: FBT001 - the shape of a specification
     """A fenced register with a journal: what each answer says has to be true of the state that it met.
 
-    A call without an answer may have done what it asks, or nothing. The token of a claim without an answer is not known,
-    but its nonce is, and whoever comes next has a higher one.
+    A call without an answer may have done what it asks, or nothing. The token of a claim without one is not known, but
+    its nonce is, and whoever comes next has a higher one.
     """
     made = answered and one.answer is not None and one.answer.verdict is Verdict.LANDED
     if made or not answered:
@@ -230,7 +251,7 @@ def _done(state: State, one: Asked) -> Iterator[State]:
             yield (token, 1, frozenset({change.row.digest}), "")
         case Claim() if run is None:
             yield (token, seq, digests, change.nonce)
-        case Claim() if run.token > token:
+        case Claim() if run is not None and run.token > token:
             yield (run.token, seq, digests, change.nonce if run.status is Status.RUNNING else "")
         case Reattach() if nonce == change.grant.nonce and (run is None or run.token > token):
             yield (token if run is None else run.token, seq, digests, change.nonce)

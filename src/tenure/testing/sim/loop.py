@@ -23,7 +23,7 @@ class Stuck(Exception):
 
 
 class Process:
-    """One process of the simulation, with a boot clock of its own: `rate` is how fast it runs, `skew_s` where it began."""
+    """One process of the simulation; its own clock runs at `rate` and began at `skew_s`."""
 
     def __init__(self, loop: SimLoop, name: str, *, rate: float = 1.0, skew_s: float = 0.0) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class _Owned:
         process = self._context.get(PROCESS)  # type: ignore[attr-defined]
         if process is not None and (process.dead or process.stopped):
             if not process.dead:
-                process.held.append(self)  # type: ignore[arg-type]
+                process.held.append(self)
             return
         super()._run()  # type: ignore[misc]
 
@@ -99,11 +99,11 @@ class _Hands(selectors.SelectSelector):
 class _SimTask(asyncio.Task[Any]):
     """A task whose place in a set does not depend on its address, so that the same seed takes the same course."""
 
-    _made = 0
+    made = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _SimTask._made += 1
-        self._number = _SimTask._made
+        _SimTask.made += 1
+        self._number = _SimTask.made
         super().__init__(*args, **kwargs)
 
     def __hash__(self) -> int:
@@ -121,7 +121,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         hands = _Hands()
         super().__init__(hands)
         hands.loop = self
-        _SimTask._made = 0
+        _SimTask.made = 0
         self.set_task_factory(lambda loop, coro, **kwargs: _SimTask(coro, loop=loop, **kwargs))
 
     def time(self) -> float:
@@ -137,11 +137,13 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> events.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> events.TimerHandle:
         """Run the callback at that time, unless its process is stopped or dead then."""
         timer = _TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - as the loop that this one is does
         return timer
 
     def _write_to_self(self) -> None:

@@ -18,6 +18,7 @@ from tenure.errors import NotAllowed, OutcomeUnknown, StoreUnavailable, TenureEr
 from tenure.store import ALL, Beat, Durability, Hint, Page, Refused, Where
 from tenure.testing.sim.loop import Process, SimLoop
 from tenure.testing.sim.server import SimServer
+from tenure.testing.sim.story import Road
 
 T = TypeVar("T")
 
@@ -26,32 +27,28 @@ NOBODY = contextvars.Context()
 
 @dataclass(slots=True, kw_only=True)
 class Network:
-    """How bad the road is: shares of requests and replies, seconds of delay, and who is cut off until when."""
+    """The road to one server, and who is cut off from it until when."""
 
     loop: SimLoop
     server: SimServer
     drawn: random.Random
-    lost: float = 0.0
-    doubled: float = 0.0
-    late: float = 0.0
-    delay_s: float = 0.001
-    late_s: float = 2.0
+    road: Road
     cut: dict[str, float] = field(default_factory=dict)
     down_until_s: float = 0.0
     sent: int = 0
 
     def delay(self) -> float:
         """Return how long one message is on its way."""
-        if self.late and self.drawn.random() < self.late:
-            return self.drawn.uniform(0, self.late_s)
-        return self.drawn.expovariate(1 / self.delay_s)
+        if self.road.late and self.drawn.random() < self.road.late:
+            return self.drawn.uniform(0, self.road.late_s)
+        return self.drawn.expovariate(1 / self.road.delay_s)
 
     def arrives(self, process: Process) -> bool:
         """Return whether a message gets through between this process and the server now."""
         now_s = self.loop.now_s
         if self.cut.get(process.name, 0) > now_s or self.down_until_s > now_s:
             return False
-        return not self.lost or self.drawn.random() >= self.lost
+        return not self.road.lost or self.drawn.random() >= self.road.lost
 
 
 class SimStore:
@@ -112,7 +109,8 @@ class SimStore:
             else:
                 give(StoreUnavailable("no reply arrived; ask again"))
 
-        times = 2 if network.doubled and network.drawn.random() < network.doubled else 1
+        doubled = network.road.doubled
+        times = 2 if doubled and network.drawn.random() < doubled else 1
         for _ in range(times):
             loop.call_later(network.delay(), serve, context=NOBODY)
         loop.call_later(self._timeout_s, give_up, context=NOBODY)

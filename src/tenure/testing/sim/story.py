@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 
@@ -29,6 +29,17 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Road:
+    """How bad the road is: shares of messages that are lost, doubled and late (by up to `late_s`); the usual delay."""
+
+    lost: float = 0.0
+    doubled: float = 0.0
+    late: float = 0.0
+    late_s: float = 2.0
+    delay_s: float = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
     """Everything that is drawn before a history begins; what happens on the road is drawn from the same seed."""
 
@@ -37,11 +48,7 @@ class Story:
     workers: int
     wishes: tuple[Wish, ...]
     blows: tuple[Blow, ...] = ()
-    lost: float = 0.0
-    doubled: float = 0.0
-    late: float = 0.0
-    late_s: float = 2.0
-    delay_s: float = 0.001
+    road: Road = Road()
     drift: tuple[float, ...] = field(default=())
 
     def line(self) -> str:
@@ -54,39 +61,42 @@ class Story:
         found: dict[str, Any] = json.loads(line)
         found["wishes"] = tuple(Wish(**wish) for wish in found["wishes"])
         found["blows"] = tuple(Blow(**blow) for blow in found["blows"])
+        found["road"] = Road(**found["road"])
         found["drift"] = tuple(found["drift"])
         return cls(**found)
 
 
 KINDS = ("steps", "agent", "fails", "later")
 BLOWS = ("kill", "kill", "kill", "stop", "stop", "cut", "restart", "failover", "step", "outage")
-BAD_ROADS: tuple[dict[str, float], ...] = (
-    {},
-    {"lost": 0.05},
-    {"late": 0.05},
-    {"doubled": 0.1, "late": 0.05},
-    {"lost": 0.02, "doubled": 0.05, "late": 0.02},
+ROADS = (
+    Road(),
+    Road(lost=0.05),
+    Road(late=0.05),
+    Road(doubled=0.1, late=0.05),
+    Road(lost=0.02, doubled=0.05, late=0.02),
 )
 
 
 def draw(seed: int, /) -> Story:
     """Return the story of a seed."""
-    drawn = random.Random(seed)
+    drawn = random.Random(seed)  # noqa: S311 - a seed, not a secret
     ttl_s = drawn.choice((2.0, 3.0, 5.0))
     workers = drawn.choice((2, 2, 3))
     wishes = tuple(_wish(drawn) for _ in range(drawn.randint(1, 3)))
     blows = tuple(sorted((_blow(drawn, workers, ttl_s) for _ in range(drawn.randint(0, 4))), key=lambda b: b.at_s))
-    road = drawn.choice(BAD_ROADS)
+    road = replace(
+        drawn.choice(ROADS),
+        delay_s=drawn.choice((0.0005, 0.005, 0.05)),
+        late_s=drawn.choice((0.5, ttl_s, 2 * ttl_s)),
+    )
     return Story(
         seed=seed,
         ttl_s=ttl_s,
         workers=workers,
         wishes=wishes,
         blows=blows,
-        delay_s=drawn.choice((0.0005, 0.005, 0.05)),
-        late_s=drawn.choice((0.5, ttl_s, 2 * ttl_s)),
+        road=road,
         drift=tuple(drawn.choice((1.0, 1.0, drawn.uniform(0.99, 1.01))) for _ in range(workers)),
-        **road,
     )
 
 
@@ -111,4 +121,5 @@ def _blow(drawn: random.Random, workers: int, ttl_s: float) -> Blow:
         "step": drawn.choice((-10_000.0, -2_000.0, 500.0, 10_000.0)),
         "outage": drawn.uniform(0.2, ttl_s * 2),
     }[what]
-    return Blow(at_s=round(drawn.uniform(0.3, 10), 3), what=what, whom=drawn.randrange(workers), length=round(length, 3))
+    at_s = round(drawn.uniform(0.3, 10), 3)
+    return Blow(at_s=at_s, what=what, whom=drawn.randrange(workers), length=round(length, 3))
