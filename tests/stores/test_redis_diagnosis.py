@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -238,3 +239,14 @@ async def test_a_wrong_password_is_named_and_right_again_goes_on(start_redis: St
         assert "word@" not in str(caught.value)
         asked(server, "ACL", "SETUSER", "worker", ">old-word")
         await begun(store, "r2")
+
+
+async def test_the_settings_in_deploy_leave_nothing_to_mend(start_redis: StartRedis) -> None:
+    text = (Path(__file__).parents[2] / "deploy" / "redis.conf").read_text()
+    lines = [line.partition(" ")[::2] for line in text.splitlines() if line and not line.startswith("#")]
+    for kind in REDIS_KINDS:
+        server = start_redis(kind, **{name.replace("-", "_"): value for name, value in lines})  # type: ignore[arg-type]
+        async with opened(server.url, durability="disk") as store:
+            assert {finding.level for finding in await store.diagnose()} == {Grade.OK}
+    suggested = dict(line[2:].partition(" ")[::2] for line in text.splitlines() if line.startswith("# min-replicas"))
+    assert suggested == {"min-replicas-to-write": "1", "min-replicas-max-lag": "5"}
