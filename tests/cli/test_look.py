@@ -140,6 +140,32 @@ def test_show_as_json_has_every_part(filled: Console) -> None:
     assert [next(iter(line)) for line in lines] == ["run", "grant", "refused", "event", "event", "event"]
 
 
+def test_show_at_tells_what_a_run_had_come_to(filled: Console) -> None:
+    assert filled("show", "done", "--at", "0").out.splitlines() == [
+        "research done   queued then   at 1.0, 0 steps",
+        '  input     {"question": "why"}',
+    ]
+    assert '  last      {"found": 1}' in filled("show", "done", "--at", "1").out
+    value = filled("show", "held", "--at", "2.0", "-o", "json").json
+    assert (value["at"], value["status"], value["in_doubt"]) == ("2.0", "running", ["tool:c1", "tool:c2"])
+    later = filled("show", "held", "--at", "3.0", "-o", "json").json
+    assert (later["in_doubt"], [record["name"] for record in later["records"]]) == (["tool:c2"], ["tool:c1"])
+    assert filled("show", "held", "--at", "7").code == 2
+    assert filled("show", "held", "--at", "soon").code == 2
+
+
+def test_tail_prints_each_event_and_ends_with_a_run_that_has_ended(filled: Console) -> None:
+    said = filled("tail", "done", "-f")
+    lines = said.out.splitlines()
+    assert lines[0].split() == ["AT", "TIME", "TYPE", "SCOPE", "NAME", "CONTENT"]
+    assert [line.split()[0] for line in lines[1:]] == ["1.0", "2.0", "2.1", "3.0"]
+    assert lines[0].index("TYPE") == lines[1].index("run/start") == lines[4].index("run/end")
+    assert said.err == "run done is completed\n"
+    assert [line["at"] for line in filled("tail", "done", "--after", "2.0", "-o", "jsonl").lines] == ["2.1", "3.0"]
+    assert filled("tail", "held").code == 0, "without -f it ends where the journal ends"
+    assert filled("tail", "nobody").code == 3
+
+
 def test_show_lists_events_for_people(filled: Console) -> None:
     out = filled("show", "done", "--events").out
     assert "events (3 commits)" in out
