@@ -169,7 +169,7 @@ class Leader:
 
     async def _repair_often(self, lease: Lease) -> None:
         while lease.live:
-            next_ns = self._in_s(PASS_S)
+            begun_ns = self._ledger.clock.boot_ns()
             try:
                 done = await repair_pass(self._ledger.store, go_on=lease.check)
             except TenureError as error:
@@ -178,7 +178,7 @@ class Leader:
                 self.passes += 1
                 if done.lost or done.strays or done.stretched or done.late or done.corrupt:
                     log.warning("repair pass: %s", done)
-            await anyio.sleep(max(1.0, (next_ns - self._ledger.clock.boot_ns()) / 1e9))
+            await anyio.sleep(pause_s((self._ledger.clock.boot_ns() - begun_ns) / 1e9))
 
     async def _prune_often(self, lease: Lease) -> None:
         while lease.live:
@@ -222,6 +222,14 @@ class Leader:
 
     def _in_s(self, seconds: float) -> int:
         return self._ledger.clock.boot_ns() + int(seconds * 1e9)
+
+
+def pause_s(took_s: float, /) -> float:
+    """Return how long to wait after a pass, in seconds: one a minute, and a tenth of the time at most.
+
+    A pass reads every open run. Where a million sleep it takes long, and must not be all that the store does.
+    """
+    return max(1.0, PASS_S - took_s, 9 * took_s)
 
 
 def is_due(answer: Answer, /) -> bool:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cli.kit import Writer
-from tenure import ActiveRun, App, Store, open_store
+from tenure import ActiveRun, App, Store, leader, open_store
 from tenure.clock import ManualClock
 from tenure.core.run import Status
 from tenure.errors import NotAllowed
@@ -90,3 +90,8 @@ async def test_the_leader_deletes_what_has_outlived_its_time() -> None:
 
 async def _gone(store: Store, run_id: str) -> bool:
     return await store.load(run_id) is None
+
+
+@pytest.mark.parametrize("took_s, pause_s", [(0.0, 60.0), (5.0, 55.0), (6.0, 54.0), (30.0, 270.0)])
+def test_a_repair_pass_over_many_runs_takes_a_tenth_of_the_time_at_most(took_s: float, pause_s: float) -> None:
+    assert leader.pause_s(took_s) == pause_s
