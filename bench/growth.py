@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import redis
@@ -49,7 +50,7 @@ def templates() -> tuple[Whole, Whole]:
         model.decide(build.create(run=f"seed-{status}", kind="bench", value={"n": 1}), Facts(now_us=now_us))
         model.decide(Claim(run=f"seed-{status}", nonce="n" * 32, owner="w", ttl_ms=LONG_MS), Facts(now_us=now_us))
         run = model.run or sys.exit("the template was not claimed")
-        more = {"inbox_seq": 0, "wants": ["go"]} if due else {}
+        more: dict[str, Any] = {"inbox_seq": 0, "wants": ["go"]} if due else {}
         model.decide(build.commit(grant_of(run), 2, run.head, [], status=status, due=due, **more), Facts(now_us=now_us))
         whole = model.whole() or sys.exit("there is no template")
         made.append(whole)

@@ -46,20 +46,21 @@ async def move(source: Store, target: Store) -> dict[str, Whole]:
 
 
 @asynccontextmanager
-async def stores(tmp_path: Path, namespace: str, redis_url: str) -> AsyncIterator[list[Store]]:
+async def stores(tmp_path: Path, namespace: str, *urls: str) -> AsyncIterator[list[Store]]:
     async with (
         open_store(f"sqlite:///{tmp_path / 'a.db'}") as first,
-        open_store(redis_url, namespace=namespace) as second,
+        open_store(urls[0], namespace=namespace) as second,
         open_store("memory://") as third,
+        open_store(urls[1], namespace=namespace) as fourth,
         open_store(f"sqlite:///{tmp_path / 'b.db'}", namespace="other") as last,
     ):
-        yield [first, second, third, last]
+        yield [first, second, third, fourth, last]
 
 
 async def test_runs_go_through_every_kind_of_store_and_arrive_as_they_were(
-    tmp_path: Path, namespace: str, valkey_url: str
+    tmp_path: Path, namespace: str, valkey_url: str, postgres_url: str
 ) -> None:
-    async with stores(tmp_path, namespace, valkey_url) as found:
+    async with stores(tmp_path, namespace, valkey_url, postgres_url) as found:
         first, *others = found
         await fill(first)
         await first.commit(build.post(run="held", item="i-1", name="späť\x00", ask=Ask.SIGNAL, value="\x00\U0001f980"))
@@ -82,8 +83,8 @@ async def test_runs_go_through_every_kind_of_store_and_arrive_as_they_were(
             assert now.record.status is (Status.QUEUED if run.status is Status.RUNNING else run.status)
             assert (now.record.attempt, now.record.crashes) == (run.attempt, run.crashes)
             assert now.record.token > run.token
-            assert [line.ended for line in now.record.grants[-3:]] == ["imported"] * 3
-            assert carried(now.record).version == run.version + 3
+            assert [line.ended for line in now.record.grants[-4:]] == ["imported"] * 4
+            assert carried(now.record).version == run.version + 4
         assert set(moved) == set(before)
 
 

@@ -10,12 +10,13 @@ import pytest
 import redis
 
 from cli.kit import Writer
-from conftest import StartRedis
+from conftest import StartPostgres, StartRedis
 from tenure.core import journal
 from tenure.core.run import Grant, Reattach, Renew, Status, Verdict, Why
 from tenure.core.verify import verify_run
 from tenure.store import Store
 from tenure.stores import open_store
+from tenure.testing._postgres_server import program
 from tenure.testing.contract_case import claim, write
 from tenure.testing.servers import REDIS8, VALKEY9, RedisServer, ServerKind
 
@@ -100,6 +101,27 @@ async def test_a_copy_of_a_server_s_files_is_put_back(
     new_history(server.url, namespace)
     with redis.Redis.from_url(server.url) as client:
         client.config_set("appendonly", "yes")
+    async with open_store(server.url, namespace=namespace) as store:
+        await shows_what_the_copy_knows(store, grant, told)
+
+
+async def test_a_dump_of_the_schema_is_put_back_into_postgresql(
+    start_postgres: StartPostgres, namespace: str, tmp_path: Path
+) -> None:
+    server, copy = start_postgres(), str(tmp_path / "copy.dump")
+
+    def run(name: str, *arguments: str) -> None:
+        command = [str(program(name)), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+    async with open_store(server.url, namespace=namespace) as store:
+        grant = await before(store)
+        run("pg_dump", server.url, "--schema=tenure", "--format=custom", f"--file={copy}")
+        told = await after(store, grant)
+    run("psql", server.url, "--command=DROP SCHEMA tenure CASCADE")
+    run("pg_restore", f"--dbname={server.url}", "--single-transaction", copy)
+    new_history(server.url, namespace)
     async with open_store(server.url, namespace=namespace) as store:
         await shows_what_the_copy_knows(store, grant, told)
 
