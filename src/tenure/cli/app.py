@@ -20,7 +20,7 @@ from tenure.cli.place import DEFAULT_TTL_S, Place, logging_to_stderr
 
 GROUPS = (
     *("demo", "worker", "submit", "look", "tail", "timeline", "ends", "resolve", "verify", "journal", "store"),
-    *("migrate", "doctor"),
+    *("migrate", "doctor", "conformance"),
 )
 """Modules of this package with commands, in the order in which help lists them."""
 

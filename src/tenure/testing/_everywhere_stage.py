@@ -109,7 +109,7 @@ async def _live(what: Subject, store: Store, clock: ManualClock, log: CallLog) -
         _note_agents(what.app, log)
         # Submitted as the JSON that it was given as: the same bytes in each process.
         await inline.ledger.submit(what.kind.name, what.input, id=RUN)
-        handle = inline.ledger.handle(RUN)
+        handle: Handle[Any] = inline.ledger.handle(RUN)
         while True:
             try:
                 await inline.result(handle)
