@@ -97,8 +97,10 @@ class Calls:
         await self._side_by_side([*made, *looked])
         if self._state.open:
             requests, contents = await self._approvals.requests(waiting)
-            doubts = self._doubt.requests([call for call in self._state.open if call not in waiting])
-            await wait_for_people(self._lease, {**doubts, **requests}, contents)
+            doubtful = [call for call in self._state.open if call not in waiting]
+            requests |= self._doubt.requests(doubtful)
+            contents |= self._doubt.contents(doubtful)
+            await wait_for_people(self._lease, requests, contents)
 
     def _sort(self, calls: Sequence[ToolCall]) -> dict[Effect, list[ToolCall]]:
         """What is to be done about each call; a call that is not in doubt is simply made."""

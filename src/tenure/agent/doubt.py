@@ -87,6 +87,18 @@ class Doubt:
         """Return the requests that ask how these calls ended."""
         return {self._state.request_of(call.id): Request(digest=call_digest(call)) for call in calls}
 
+    def contents(self, calls: Sequence[ToolCall], /) -> dict[str, Any]:
+        """Return what these requests show."""
+        return {
+            self._state.request_of(call.id): {
+                "boundary": "doubt",
+                "call": call.id,
+                "name": call.name,
+                "arguments": call.arguments,
+            }
+            for call in calls
+        }
+
 
 def _asks_about(request: str, call_id: str) -> bool:
     """Whether a request asks how this call ended: a tool's, by its id, or a step's, by its key."""

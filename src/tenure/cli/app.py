@@ -19,8 +19,8 @@ from tenure.cli.exits import Exit, report, report_output
 from tenure.cli.place import DEFAULT_TTL_S, Place, logging_to_stderr
 
 GROUPS = (
-    *("demo", "worker", "submit", "look", "tail", "timeline", "ends", "resolve", "verify", "journal", "store"),
-    *("migrate", "doctor", "conformance"),
+    *("demo", "worker", "submit", "look", "tail", "timeline", "ends", "resolve", "approvals", "verify", "journal"),
+    *("store", "migrate", "doctor", "conformance"),
 )
 """Modules of this package with commands, in the order in which help lists them."""
 

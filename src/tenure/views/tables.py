@@ -149,9 +149,9 @@ def note_on(run: Run, /, *, now_ms: int, served: frozenset[str] | None) -> tuple
     if run.cancel_by_ms is not None:
         return f"cancelled {ago(run.cancel_by_ms, now_ms)}", "yellow"
     if run.status is Status.SUSPENDED:
-        waits = ", ".join(run.wants) if run.wants else "nothing"
-        until = f", or until {instant(run.due_ms)}" if run.due_ms is not None else ""
-        return f"waits for {waits}{until}", "yellow"
+        waits = [f"for {', '.join(run.wants)}"] if run.wants else []
+        until = [f"until {instant(run.due_ms)}"] if run.due_ms is not None else []
+        return f"waits {', or '.join([*waits, *until]) or 'for nothing'}", "yellow"
     if run.status is Status.QUEUED and run.due_ms is not None and run.due_ms > now_ms:
         return f"due {ago(run.due_ms, now_ms)}", "dim"
     if run.crashes:
