@@ -12,7 +12,7 @@ from cli.kit import Console
 from tenure import Agent, App, CheckpointedAgent, Ledger, RunSuspended, Store, ToolCall, tool
 from tenure.core.messages import assistant
 from tenure.perform import perform
-from tenure.testing.models import ScriptedModel
+from tenure.testing.models import Reply, ScriptedModel
 
 made: list[str] = []
 
@@ -24,7 +24,7 @@ async def send(to: str, cents: int) -> str:
 
 
 def _agent() -> Agent[str]:
-    replies = [
+    replies: list[Reply] = [
         assistant("", ToolCall(id="c1", name="send", arguments={"to": "ann", "cents": 5000})),
         assistant("", ToolCall(id="c2", name="send", arguments={"to": "ann", "cents": 50})),
         "done",
@@ -35,9 +35,10 @@ def _agent() -> Agent[str]:
 def _goes_on(console: Console) -> str:
     async def recover(store: Store) -> str:
         try:
-            return await CheckpointedAgent(_agent(), store).recover("r1")
+            found = await CheckpointedAgent(_agent(), store).recover("r1")
         except RunSuspended:
             return "suspended"
+        return found
 
     found: str = console.do(recover)
     return found
