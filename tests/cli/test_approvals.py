@@ -76,11 +76,13 @@ def test_requests_are_listed_shown_and_approved(asking: Console) -> None:
 
 
 def _decided(console: Console) -> list[Any]:
-    async def read(store: Store) -> list[Any]:
-        async with Ledger(store) as ledger:
-            return [decision.to_json() for decision in await ledger.handle("r1").decisions()]
+    found: list[Any] = []
 
-    found: list[Any] = console.do(read)
+    async def read(store: Store) -> None:
+        async with Ledger(store) as ledger:
+            found.extend(decision.to_json() for decision in await ledger.handle("r1").decisions())
+
+    console.do(read)
     return found
 
 

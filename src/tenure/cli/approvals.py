@@ -63,7 +63,8 @@ async def list_requests(
     from tenure.views.approvals import request_value, requests
 
     async with place.store() as store:
-        found, more = [], False
+        found: list[OpenRequest] = []
+        more = False
         async for request in asking(store, Where(kind=kind)):
             if limit and len(found) == limit:
                 more = True
@@ -152,7 +153,7 @@ async def _decide(
     output: Shape,
 ) -> int:
     async with place.ledger() as ledger:
-        handle = ledger.handle(run)
+        handle: Handle[Any] = ledger.handle(run)
         name, seen = request, digest
         if request is None or (digest is not None and len(digest) < 64):
             one = await _one(handle, request)
