@@ -76,7 +76,7 @@ async def test_m_jr16_a_sliding_window_keeps_the_prompt_and_whole_turns(ledger: 
     assert run.step == TURNS
 
 
-async def test_i27_what_a_replacement_writes_does_not_depend_on_how_long_the_run_is(ledger: Ledger) -> None:
+async def test_m_ck_l9_i27_what_a_replacement_writes_does_not_depend_on_how_long_the_run_is(ledger: Ledger) -> None:
     def long(request: ModelRequest) -> Any:
         return "done" if request.step > 120 else assistant("on", call(f"c{request.step}", n=request.step))
 
@@ -175,7 +175,9 @@ async def test_m_jr19_a_conversation_that_no_model_takes_is_refused_before_it_is
     assert await _replacements(ledger) == []
 
 
-async def test_a_policy_that_was_applied_before_a_death_is_not_applied_again(ledger: Ledger, store: Store) -> None:
+async def test_m_ck_l5_a_policy_that_was_applied_before_a_death_is_not_applied_again(
+    ledger: Ledger, store: Store
+) -> None:
     applied: list[int] = []
     sums: list[str] = []
     bench = Bench(ledger, store)
@@ -215,7 +217,7 @@ async def test_a_policy_that_was_applied_before_a_death_is_not_applied_again(led
         assert_valid(_shown(request))
 
 
-async def test_m_jr20_a_successor_begins_at_the_base_and_goes_on_alike(ledger: Ledger, store: Store) -> None:
+async def test_m_ck12_m_jr20_a_successor_begins_at_the_base_and_goes_on_alike(ledger: Ledger, store: Store) -> None:
     bench = Bench(ledger, store)
 
     def model(request: ModelRequest) -> Any:

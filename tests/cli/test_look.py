@@ -140,7 +140,7 @@ def test_show_as_json_has_every_part(filled: Console) -> None:
     assert [next(iter(line)) for line in lines] == ["run", "grant", "refused", "event", "event", "event"]
 
 
-def test_show_at_tells_what_a_run_had_come_to(filled: Console) -> None:
+def test_m_ck_l1_show_at_tells_what_a_run_had_come_to(filled: Console) -> None:
     assert filled("show", "done", "--at", "0").out.splitlines() == [
         "research done   queued then   at 1.0, 0 steps",
         '  input     {"question": "why"}',

@@ -23,7 +23,7 @@ def test_verify_all_says_how_much_was_looked_at(filled: Console) -> None:
     assert lines[-1] == "6 runs, 0 not verified"
 
 
-def test_a_journal_that_was_edited_exits_6_and_hides_no_other(filled: Console) -> None:
+def test_m_jr_l5_a_journal_that_was_edited_exits_6_and_hides_no_other(filled: Console) -> None:
     _damage(filled, "done")
     said = filled("verify", "--all")
     assert said.code == 6

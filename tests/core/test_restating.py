@@ -34,7 +34,7 @@ def test_every_field_of_a_run_s_state_is_restated() -> None:
 
 @given(st.integers(0, 10_000))
 @settings(deadline=None, max_examples=60)
-def test_i26_m_jr20_a_state_restated_at_any_event_folds_on_as_if_nothing_was_between(seed: int) -> None:
+def test_i26_m_ck22_m_jr20_a_state_restated_at_any_event_folds_on_as_if_nothing_was_between(seed: int) -> None:
     events = _journal(seed)
     whole = fold(events)
     for cut in range(1, len(events)):

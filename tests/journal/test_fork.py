@@ -60,7 +60,7 @@ async def test_b115_a_fork_at_step_3_goes_on_from_3_and_4_to_9_stay_as_they_are(
 
 
 @pytest.mark.parametrize("at", range(LAST + 1))
-async def test_a_fork_at_any_step_comes_to_the_same_end(ledger: Ledger, at: int) -> None:
+async def test_m_ck_l1_a_fork_at_any_step_comes_to_the_same_end(ledger: Ledger, at: int) -> None:
     await walk(ledger)
     fork = await ledger.fork("w1", at=at, id=f"f{at}")
     agent = walker()

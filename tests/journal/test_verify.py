@@ -93,7 +93,7 @@ def _no_names(event: dict[str, Any]) -> None:
 
 def _counters(event: dict[str, Any]) -> None:
     if event["type"] == "context/replace":
-        event["agent"]["usage"]["output_tokens"] = 0
+        event["agent"]["spent"]["turns"] = 0
 
 
 def _smuggled(event: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ def _orphan(event: dict[str, Any]) -> None:
         (_result, "MISSING_CONTEXT_REPLACE", "not-reproducible"),
         (_no_names, "MISSING_CONTEXT_REPLACE", "no-lineage"),
         (_smuggled, "MISSING_CONTEXT_REPLACE", "stood nowhere before"),
-        (_counters, "RESTATED", "usage"),
+        (_counters, "RESTATED", "spent"),
         (_input, "RESTATED", "state"),
         (_orphan, "FOLD", "c99 has no open call"),
     ],
@@ -220,7 +220,7 @@ async def test_handlers_steps_and_own_names_verify(ledger: Ledger) -> None:
     assert (await ledger.handle("r1").verify()).ok
 
 
-async def test_a_recovered_run_verifies_over_all_its_attempts(ledger: Ledger, store: Store) -> None:
+async def test_m_jr11_m_jr25_a_recovered_run_verifies_over_all_its_attempts(ledger: Ledger, store: Store) -> None:
     bench = Bench(ledger, store)
     agent = agent_of(bench.effect("work"))
     await bench.abandon(agent)
@@ -228,3 +228,6 @@ async def test_a_recovered_run_verifies_over_all_its_attempts(ledger: Ledger, st
     found = await ledger.handle("w1").verify()
     assert (found.failures, found.inconclusive) == ((), ())
     assert (await ledger.load("w1")).attempt == 2
+    events = [(address, event) async for address, event in ledger.handle("w1").events()]
+    assert [event["attempt"] for _, event in events if event["type"] == "attempt/start"] == [1, 2]
+    assert [row.seq for row in await store.tail("w1")] == list(range(1, found.stats.commits + 1))

@@ -23,7 +23,9 @@ async def look() -> str:
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "valkey9"], indirect=True)
-async def test_b125_an_event_that_cannot_be_anchored_sets_its_run_aside_and_no_other(store: Store) -> None:
+async def test_b125_m_ck35_m_ck36_an_event_that_cannot_be_anchored_sets_its_run_aside_and_no_other(
+    store: Store,
+) -> None:
     agent = Agent(FunctionModel(_answer), name="walker", tools=[look])
     app = App()
     kind = app.agent(agent)

@@ -78,6 +78,8 @@ def restore(state: AgentState, value: Any, /) -> None:
         state.messages, state.lineage = [], Lineage()
         for entry in value["messages"]:
             message = from_json(entry["message"])
+            if len(entry["from"]) != len(message.parts):
+                raise ValueError  # told below, like everything else that does not fit
             state.messages.append(message)
             state.lineage.add(message, [tuple(map(str, names)) for names in entry["from"]])
         state.lineage.told = len(state.lineage.blocks)

@@ -19,7 +19,7 @@ class _NotedModel:
         self._log = log
 
     async def ask(self, request: ModelRequest, /) -> ModelReply:
-        self._log.write("call", name=f"model:{request.step}", attempt=request.attempt)
+        self._log.write("call", name=request.aside or f"model:{request.step}", attempt=request.attempt)
         return await self._model.ask(request)
 
 
