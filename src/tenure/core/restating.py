@@ -78,10 +78,9 @@ def restore(state: AgentState, value: Any, /) -> None:
         state.messages, state.lineage = [], Lineage()
         for entry in value["messages"]:
             message = from_json(entry["message"])
-            if len(entry["from"]) != len(message.parts):
-                raise ValueError  # told below, like everything else that does not fit
+            names = [tuple(map(str, found)) for _, found in zip(message.parts, entry["from"], strict=True)]
             state.messages.append(message)
-            state.lineage.add(message, [tuple(map(str, names)) for names in entry["from"]])
+            state.lineage.add(message, names)
         state.lineage.told = len(state.lineage.blocks)
         last = next((m for m in reversed(state.messages) if isinstance(m, AssistantMessage)), None)
         state.held = last.calls if value["held"] and last is not None else ()
