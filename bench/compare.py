@@ -26,7 +26,7 @@ from pathlib import Path
 import anyio
 
 from speed import drawing, on_durable, on_langgraph, on_postgres, on_redis, on_sqlite, shape
-from speed.bars import PAIRS, Bar, Found, Setting
+from speed.bars import LATE_PLOT, PAIRS, RATE_PLOT, Bar, Found, Setting
 from tenure.testing.servers import ServerMissing
 
 BARS: list[Bar] = [
@@ -40,9 +40,7 @@ BARS: list[Bar] = [
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- table: bench/compare.py --page -->\n", "<!-- end of the table -->\n"
 NAMED = ("redis", "hiredis", "psycopg", "langgraph", "dbos", "absurd-sdk", "langgraph-checkpoint-plainredis")
-AXES = {
-    shape.LATE_PLOT: ("step of the run", "ms a step", False),
-}
+AXES = {LATE_PLOT: ("step of the run", "ms a step", False), RATE_PLOT: ("runs at once", "steps a second", True)}
 
 
 async def measure(bar: Bar, pairs: int) -> Found:
@@ -136,11 +134,11 @@ def plot(found: Sequence[tuple[Bar, Found]], folder: Path) -> None:
             (folder / f"bench-{name.replace(' ', '-')}.svg").write_text(text, encoding="utf-8")
 
 
-def put_on_page(found: Sequence[tuple[Bar, Found]]) -> None:
+def put_on_page(found: Sequence[tuple[Bar, Found]], load: str) -> None:
     """Put the table into docs/benchmarks.md, in place of the last one."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    ran = f"{time.strftime('%Y-%m-%d', time.gmtime())}; {machine()}; {versions()}."
+    ran = f"{time.strftime('%Y-%m-%d', time.gmtime())}; {machine()}; {load}; {versions()}."
     PAGE.write_text(f"{before}{BEGIN}\n{ran}\n\n" + "\n".join(rows_of(found)) + f"\n\n{END}{after}", encoding="utf-8")
 
 
@@ -179,13 +177,14 @@ def main() -> int:
     if not asked.spread and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # what is started later inherits it
     logging.disable(logging.WARNING)
+    load = f"load {os.getloadavg()[0]:.1f} when it began"
     found, failed = measure_all([bar for bar in BARS if not asked.bar or bar.name in asked.bar], asked.pairs)
     if asked.json:
         asked.json.write_text(as_json(found), encoding="utf-8")
     if asked.plots:
         plot(found, asked.plots)
     if asked.page:
-        put_on_page(found)
+        put_on_page(found, load)
     return 0 if found and not failed and all(bar.held(one) for bar, one in found) else 1
 
 

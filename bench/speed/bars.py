@@ -14,6 +14,9 @@ PAIRS = 15
 SLICE_S = 0.06
 MOST = 400
 
+LATE_PLOT = "cost of a step"
+RATE_PLOT = "steps a second of runs at once"
+
 Repeat = Callable[[int], Awaitable[None]]
 """Does something so many times."""
 
@@ -119,6 +122,16 @@ def _of(found: Sequence[tuple[float, float]], *, faster: bool) -> Found:
         ours_us=statistics.median(ours for ours, _ in found) * 1e6,
         theirs_us=statistics.median(theirs for _, theirs in found) * 1e6,
     )
+
+
+async def rates(at_once: Callable[[int], Repeat]) -> list[tuple[float, float]]:
+    """Return (runs, steps a second of all of them together) for one run up to 32 at once."""
+    points: list[tuple[float, float]] = []
+    for runs in (1, 2, 4, 8, 16, 32):
+        work = at_once(runs)
+        times = await _fitting(work)
+        points.append((runs, runs / statistics.median([await took_s(work, times) for _ in range(5)])))
+    return points
 
 
 def spread(numbers: Sequence[float]) -> Found:

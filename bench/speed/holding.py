@@ -52,8 +52,8 @@ class Held:
             self.step += 1
             await lease.checkpoint(step_of(self.step))
 
-    def at_once(self) -> Repeat:
-        """Return what makes so many checkpoints of every run, all runs at once."""
+    def at_once(self, runs: int) -> Repeat:
+        """Return what makes so many checkpoints of each of so many runs, all runs at once."""
 
         async def one(lease: Lease, times: int) -> None:
             for _ in range(times):
@@ -62,7 +62,7 @@ class Held:
 
         async def all_of_them(times: int) -> None:
             async with anyio.create_task_group() as tasks:
-                for lease in self.leases:
+                for lease in self.leases[:runs]:
                     tasks.start_soon(one, lease, times)
 
         return all_of_them

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from speed.bars import Bar, Found, Repeat, Setting, adjacent, ratio, step_of
+from speed.bars import RATE_PLOT, Bar, Found, Repeat, Setting, adjacent, rates, ratio, step_of
 from speed.holding import hold
 from speed.on_postgres import NEEDS, RUNS, postgres_url
 
@@ -76,7 +76,7 @@ async def beside_absurd(setting: Setting, runs: int) -> Found:
         await app.spawn("bench", {})
         workers.append(asyncio.create_task(app.work_batch(claim_timeout=3600)))
         setting.stack.push_async_callback(app.close)
-    found = await _compared(setting, url, pumps, runs)
+    found = await _compared(setting, url, pumps, "Absurd")
     await _ended(pumps, workers)
     return found
 
@@ -103,18 +103,21 @@ async def beside_dbos(setting: Setting, runs: int) -> Found:
     DBOS.launch()
     try:
         handles = [await DBOS.start_workflow_async(workflow, number) for number in range(runs)]
-        found = await _compared(setting, url, pumps, runs)
+        found = await _compared(setting, url, pumps, "DBOS")
         await _ended(pumps, [asyncio.ensure_future(handle.get_result()) for handle in handles])
     finally:
         await asyncio.to_thread(DBOS.destroy)
     return found
 
 
-async def _compared(setting: Setting, url: str, pumps: list[Pump], runs: int) -> Found:
+async def _compared(setting: Setting, url: str, pumps: list[Pump], name: str) -> Found:
+    runs = len(pumps)
     held = await hold(setting, url, runs)
-    ours = held.checkpoints if runs == 1 else held.at_once()
-    pairs = await adjacent(ours, _all(pumps), setting.pairs)
-    return ratio(pairs, ours_per=runs, theirs_per=runs)
+    pairs = await adjacent(held.at_once(runs), _all(pumps), setting.pairs)
+    found = ratio(pairs, ours_per=runs, theirs_per=runs)
+    if runs > 1:
+        found.lines[name] = await rates(lambda some: _all(pumps[:some]))
+    return found
 
 
 async def _ended(pumps: list[Pump], tasks: list[Any]) -> None:
@@ -129,6 +132,7 @@ BARS = [
         says=f"steps a second of {'one run' if runs == 1 else f'{runs} runs at once'}, to {words}",
         measure=partial(measure, runs=runs),
         least=least,
+        plot=RATE_PLOT,
         needs=(*NEEDS, *needs),
     )
     for peer, words, measure, needs, limits in (

@@ -15,9 +15,8 @@ from typing import Annotated, Any, TypedDict
 
 import redis.asyncio
 
-from speed.bars import Bar, Found, Setting, ratio, step_of
+from speed.bars import LATE_PLOT, Bar, Found, Setting, ratio, step_of
 from speed.holding import curve, hold, redis_server, sqlite_url
-from speed.shape import LATE_PLOT
 
 STEPS = 420
 LATE = slice(399, 419)
@@ -58,7 +57,7 @@ async def postgres_saver(_: Setting, url: str) -> AsyncIterator[Any]:
     """Open the saver on PostgreSQL as it comes."""
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
-    async with AsyncPostgresSaver.from_conn_string(url) as saver:
+    async with AsyncPostgresSaver.from_conn_string(url.partition("?")[0]) as saver:
         await saver.setup()
         yield saver
 

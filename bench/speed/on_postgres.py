@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from functools import partial
 from typing import Any
 
-from speed.bars import Bar, Found, Setting, adjacent, ratio, spread, step_of
+from speed.bars import LATE_PLOT, RATE_PLOT, Bar, Found, Setting, adjacent, rates, ratio, spread, step_of
 from speed.holding import granted, hold
 from speed.on_langgraph import late_step, postgres_saver
-from speed.shape import LATE_PLOT
 from speed.shape import late_step as grown
 from tenure.core import canonical, journal
 from tenure.core.run import Renew
+from tenure.testing.servers import PostgresServer
 
 RUNS = 32
 NEEDS = ("psycopg", "psycopg_pool", "tenure.stores.postgres")
-DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "max_connections": 120}
+DURABLE: dict[str, str | int] = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "max_connections": 120,
+}
 _TABLES = """
 CREATE TABLE bare (id int PRIMARY KEY, seq bigint NOT NULL, head text NOT NULL, lease_until_us bigint NOT NULL);
 CREATE TABLE bare_rows (run int, seq bigint, data bytea NOT NULL, PRIMARY KEY (run, seq));
@@ -30,8 +34,7 @@ _ONE = f"WITH updated AS ({_UPDATE}) {_INSERT}"
 
 def postgres_url(setting: Setting) -> str:
     """Return the URL of a private server that flushes, with tenure's schema in it."""
-    servers: Any = importlib.import_module("tenure.testing.servers")
-    return f"{setting.stack.enter_context(servers.PostgresServer(options=DURABLE)).url}?migrate=on"
+    return f"{setting.stack.enter_context(PostgresServer(options=DURABLE)).url}?migrate=on"
 
 
 async def connection(setting: Setting, url: str) -> Any:
@@ -68,7 +71,9 @@ async def checkpoint(setting: Setting, statements: int) -> Found:
 async def many(setting: Setting) -> Found:
     """Compare steps of 32 runs at once with steps of one run on the same server."""
     held = await hold(setting, postgres_url(setting), RUNS)
-    return ratio(await adjacent(held.at_once(), held.checkpoints, setting.pairs), ours_per=RUNS)
+    found = ratio(await adjacent(held.at_once(RUNS), held.checkpoints, setting.pairs), ours_per=RUNS)
+    found.lines["tenure, PostgreSQL"] = await rates(held.at_once)
+    return found
 
 
 async def heartbeat(setting: Setting) -> Found:
@@ -130,7 +135,7 @@ BARS = [
         partial(checkpoint, statements=2),
         least=1.2,
     ),
-    _bar("postgres-32-runs", "steps a second of 32 runs at once, to one run one by one", many, least=5),
+    _bar("postgres-32-runs", "steps a second of 32 runs at once, to one run one by one", many, least=5, plot=RATE_PLOT),
     _bar("postgres-heartbeat", "one heartbeat of 1,000 runs, from request to answer", heartbeat, under=30, unit="ms"),
     _bar("postgres-bytes", "write-ahead log of a run of 400 steps to its events", wal, under=1.3),
     _bar(

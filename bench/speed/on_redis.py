@@ -8,7 +8,7 @@ from typing import Any
 
 import redis.asyncio
 
-from speed.bars import Bar, Found, Repeat, Setting, adjacent, cost, ratio, spread, step_of
+from speed.bars import RATE_PLOT, Bar, Found, Repeat, Setting, adjacent, cost, rates, ratio, spread, step_of
 from speed.holding import Held, granted, hold, redis_server
 from tenure.core import build, canonical, journal
 from tenure.core.run import Claim, How, Renew
@@ -72,7 +72,9 @@ async def many(setting: Setting) -> Found:
     server = redis_server(setting, "everysec")
     held, client = await hold(setting, server.url, RUNS), client_of(setting, server.url)
     alone = await _scripted(held, client)
-    return ratio(await adjacent(held.at_once(), alone, setting.pairs), ours_per=RUNS)
+    found = ratio(await adjacent(held.at_once(RUNS), alone, setting.pairs), ours_per=RUNS)
+    found.lines["tenure, Redis"] = await rates(held.at_once)
+    return found
 
 
 async def _scripted(held: Held, client: Any) -> Repeat:
@@ -222,6 +224,7 @@ BARS = [
         says=f"steps a second of 32 runs at once, to the same script one by one by {CLIENT}",
         measure=many,
         least=3,
+        plot=RATE_PLOT,
     ),
     Bar(name="redis-256-kb", says="checkpoint of 256 KB, to a SET of the same bytes", measure=large, least=0.33),
     Bar(

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from itertools import cycle
 
-from speed.bars import Bar, Found, Setting, adjacent, ratio, step_of
+from speed.bars import RATE_PLOT, Bar, Found, Setting, adjacent, rates, ratio, step_of
 from speed.holding import hold, sqlite_url
 from tenure.core import canonical
 
@@ -36,7 +36,9 @@ async def checkpoint(setting: Setting) -> Found:
 async def many(setting: Setting) -> Found:
     """Compare steps of 32 runs at once with steps of one run on the same file."""
     held = await hold(setting, sqlite_url(setting), RUNS)
-    return ratio(await adjacent(held.at_once(), held.checkpoints, setting.pairs), ours_per=RUNS)
+    found = ratio(await adjacent(held.at_once(RUNS), held.checkpoints, setting.pairs), ours_per=RUNS)
+    found.lines["tenure, SQLite"] = await rates(held.at_once)
+    return found
 
 
 BARS = [
@@ -51,5 +53,6 @@ BARS = [
         says="steps a second of 32 runs at once, to one run one by one",
         measure=many,
         least=4,
+        plot=RATE_PLOT,
     ),
 ]

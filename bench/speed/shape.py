@@ -6,13 +6,12 @@ import statistics
 from functools import partial
 
 import bytes_per_step
-from speed.bars import Bar, Found, Setting, spread
+from speed.bars import LATE_PLOT, Bar, Found, Setting, spread
 from speed.holding import curve, hold, redis_server, sqlite_url, step_costs
 
 STEPS = 420
 EARLY = slice(9, 29)  # step 10 and the 19 after it
 LATE = slice(399, 419)
-LATE_PLOT = "cost of a step"
 
 
 async def late_step(setting: Setting, words: str, url: str = "") -> Found:

@@ -23,6 +23,7 @@ _NUMBERS = (
     *("last_seq", "base_seq", "inbox_seq", "priority", "touch", "created_ms", "updated_ms"),
 )
 _OPTIONAL = ("cancel_by_ms", "due_ms")
+_JSON = (dict, list, str, int, float, bool, type(None))
 
 
 def pack_run(run: Run, /) -> dict[str, str]:
@@ -203,6 +204,8 @@ def to_json_value(value: Any, type_: Any = Any, /) -> Any:
 
     Fields are written by their own names: a model may read and write one under two other names.
     """
+    if type_ is Any and type(value) in _JSON:
+        return value
     from pydantic import ValidationError
     from pydantic_core import PydanticSerializationError
 

@@ -69,7 +69,7 @@ class Committer:
         self._trust.check()
         if (ending := self._ending) is not None and effects.status is not None:
             # The same end again, after its caller was cancelled: it is on its way, and its answer is this one's.
-            await ending.done.wait()
+            await ending.settled()
             if ending.error is None and (ending.events, ending.effects) == (events, effects):
                 return ending
             self._trust.check()
@@ -92,7 +92,7 @@ class Committer:
         self._entries.append(entry)
         self._bell.set()
         try:
-            await entry.done.wait()
+            await entry.settled()
         except BaseException:
             if not entry.taken and entry in self._entries:
                 self._entries.remove(entry)
@@ -106,7 +106,7 @@ class Committer:
             await self._flush([entry], alone=True)
         except BaseException:
             # The caller is cancelled, its write is not: the committer's task sends the same request again.
-            if not entry.done.is_set():
+            if not entry.done:
                 self._left.append(entry)
             raise
         finally:

@@ -59,12 +59,21 @@ class Append:
     error: BaseException | None = None
     seq: int = 0
     stored: list[Event] = field(default_factory=list)
-    done: anyio.Event = field(default_factory=anyio.Event)
+    done: bool = False
+    bell: anyio.Event | None = None
 
     def settle(self, error: BaseException | None = None) -> None:
         """Tell the caller that it has landed, or why not."""
         self.error = error
-        self.done.set()
+        self.done = True
+        if self.bell is not None:
+            self.bell.set()
+
+    async def settled(self) -> None:
+        """Wait for that; who writes alone waits for nobody, and needs no event."""
+        if not self.done:
+            self.bell = self.bell or anyio.Event()
+            await self.bell.wait()
 
 
 def taken(entries: list[Append], /) -> list[Append]:

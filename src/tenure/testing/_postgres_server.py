@@ -112,7 +112,8 @@ class PostgresServer:
     def thaw(self) -> None:
         """Let a frozen server go on."""
         for pid in self._pids():
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # a session that has just ended
+                os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Stop it and remove its folder."""
