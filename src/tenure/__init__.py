@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from tenure.errors import ReplayDrift as ReplayDrift
     from tenure.errors import RequestClosed as RequestClosed
     from tenure.errors import RequestExpired as RequestExpired
+    from tenure.errors import RolledBack as RolledBack
     from tenure.errors import RunCancelled as RunCancelled
     from tenure.errors import RunClosed as RunClosed
     from tenure.errors import RunConflict as RunConflict
@@ -168,6 +169,7 @@ _HOME: dict[str, str] = {
     "RequestExpired": "tenure.errors",
     "Retry": "tenure.retry",
     "Run": "tenure.core.run",
+    "RolledBack": "tenure.errors",
     "RunCancelled": "tenure.errors",
     "RunClosed": "tenure.errors",
     "RunConflict": "tenure.errors",

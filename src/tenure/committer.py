@@ -210,7 +210,7 @@ class Committer:
         while True:
             grant = self._trust.grant
             change = self._build(batch, grant)
-            answer = await self._sending.answer_to(change)
+            answer = await self._sending.answer_to(change, batch[0].effects.through)
             if answer.verdict is Verdict.HISTORY:
                 if not await self._reattach(change.row.digest):
                     continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ import anyio
 
 from tenure.core import canonical, ids, journal
 from tenure.core.journal import Event
-from tenure.core.run import Due, Item, Outcome, Request, Status
+from tenure.core.run import Answer, Commit, Due, Item, Outcome, Request, Status
 from tenure.core.text import shown
 from tenure.errors import NotAllowed, RunConflict
 
@@ -37,6 +37,7 @@ class Effects:
     outcome: Outcome | None = None
     blobs: tuple[bytes, ...] = ()
     base: bool = False
+    through: Callable[[Commit], Awaitable[Answer]] | None = field(default=None, compare=False)
 
     @property
     def plain(self) -> bool:
@@ -81,6 +82,8 @@ def taken(entries: list[Append], /) -> list[Append]:
     found: list[Append] = []
     size = 0
     while entries and (not found or size + entries[0].size < canonical.MAX_COMMIT_BYTES // 2):
+        if found and (entries[0].effects.through or found[0].effects.through):
+            break  # a transaction of others carries its own commit and nothing beside it
         if found and entries[0].effects.base:
             break  # what restates the state holds what was folded before its commit, and nothing beside it
         entry = entries.pop(0)

@@ -48,6 +48,7 @@ class Code(StrEnum):
     STORE_NOT_FOUND = "STORE_NOT_FOUND"
     DRAINING = "DRAINING"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+    ROLLED_BACK = "ROLLED_BACK"
 
 
 def said(error: BaseException, /) -> str:
@@ -317,6 +318,12 @@ class Draining(TenureError):
     """This worker is shutting down and takes no more runs."""
 
     code = Code.DRAINING
+
+
+class RolledBack(TenureError):
+    """Do the block again: its transaction did not land, and nothing of it is there."""
+
+    code = Code.ROLLED_BACK
 
 
 class OutcomeUnknown(TenureError):

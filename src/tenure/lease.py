@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from tenure import suspending
+from tenure import suspending, transacting
 from tenure.codec import to_json_value
 from tenure.committer import Committer
 from tenure.core import canonical, journal
@@ -164,6 +165,10 @@ class Lease:
     async def started(self, names: Sequence[str], *, scope: str = "") -> None:
         """Write that calls are about to be dispatched; without a record later, they are in doubt."""
         await self.commit([journal.event(journal.CALL_STARTED, scope=scope, names=list(names))])
+
+    def transaction(self, name: str = "", value: Any = None, *, scope: str = "") -> AbstractAsyncContextManager[Any]:
+        """Give a connection to the store's own database: what the block does lands with its record, or neither does."""
+        return transacting.begin(self, self._store, name, value, scope=scope)
 
     async def checkpoint(self, added: Any, /) -> None:
         """End a step with what it *added*, never the whole state: a run of n steps writes n additions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import anyio
@@ -18,6 +19,8 @@ from tenure.store import Store
 from tenure.trust import Trust, refused_line
 
 log = logging.getLogger("tenure.lease")
+
+Way = Callable[[Commit], Awaitable[Answer]]
 
 
 class _Stopped(Exception):
@@ -53,14 +56,19 @@ class Sending:
         self._clock = clock
         self._scope = anyio.CancelScope()
         self._stopped = False
+        self._way: Way | None = None
 
     def stop(self) -> None:
         """Ask no more, for the ledger is being closed; who waits for an answer gets OutcomeUnknown."""
         self._stopped = True
         self._scope.cancel()
 
-    async def answer_to(self, change: Commit | Reattach, /) -> Answer:
-        """Return the store's answer; LeaseLost or HistoryLost if there was none before the local deadline."""
+    async def answer_to(self, change: Commit | Reattach, through: Way | None = None, /) -> Answer:
+        """Return the store's answer; LeaseLost or HistoryLost if there was none before the local deadline.
+
+        `through` is another way to it than the store's own `commit`.
+        """
+        self._way = through
         try:
             answer, sent_ns = await resend(self._clock, self._attempt, change)
         except _Stopped:
@@ -88,7 +96,10 @@ class Sending:
         ttl_ms = self._trust.grant.ttl_ms
         try:
             with anyio.move_on_after(self._trust.remaining_ms / 1000) as self._scope:
-                answer = await self._store.commit(change)
+                if self._way is not None and isinstance(change, Commit):
+                    answer = await self._way(change)
+                else:
+                    answer = await self._store.commit(change)
                 self._pulse.contact(self._clock.boot_ns(), ok=True, ttl_ms=ttl_ms)
                 return answer, sent_ns
             raise self._cut()

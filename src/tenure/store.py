@@ -7,11 +7,12 @@ reading. Who implements it runs the contract of `tenure.testing` against it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
-from tenure.core.run import Answer, Change, Facts, Item, Row, Run, Status
+from tenure.core.run import Answer, Change, Commit, Facts, Item, Row, Run, Status
 from tenure.errors import TenureError
 
 
@@ -123,6 +124,31 @@ class Restorable(Protocol):
 
     async def new_history(self) -> None:
         """Change the salt, so that every grant of before is one of a former history; strangers wait where they must."""
+        ...
+
+
+class Guarded(Protocol):
+    """A transaction of others, with the connection on which their statements go."""
+
+    @property
+    def connection(self) -> Any:
+        """Return the driver's connection, in a transaction that the block must not end."""
+        ...
+
+    async def commit(self, change: Commit, /) -> Answer:
+        """Decide the change as the last statement, and commit if it lands; asked again, look what became of it.
+
+        RolledBack if nothing of the transaction is there.
+        """
+        ...
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """An ability that a store may offer beside the port: effects in its own database that land with a commit."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Guarded]:
+        """Begin a transaction; what is not committed when the block ends is rolled back."""
         ...
 
 

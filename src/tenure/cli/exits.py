@@ -62,6 +62,7 @@ EXIT: dict[Code, Exit] = {
     Code.STORE_NOT_FOUND: Exit.NOT_FOUND,
     Code.DRAINING: Exit.FAILED,
     Code.OUTCOME_UNKNOWN: Exit.UNREACHABLE,
+    Code.ROLLED_BACK: Exit.UNREACHABLE,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -48,9 +48,10 @@ class Session:
         self.standing = found
         self.level = check.level_of(server, wish.durability, where, wish.allow)
         self._wish = wish
+        self.namespace = wish.namespace
         self._sync = check.sync_of(self.level)
         self._native = self._boot = ""
-        self._sql = statements("read.sql", where.schema)
+        self.sql = statements("read.sql", where.schema)
         self._owned: set[asyncio.Task[Any]] = set()
         self._speech = Speech(
             change=f'SELECT "{where.schema}".change_1($1, $2)'.encode(),
@@ -59,15 +60,8 @@ class Session:
             beat_sync="off" if self._sync == "off" else "local",
         )
         self.line = Line(where, self._speech, opened=self._connection, look=self._look, busy=self._in_patience)
-        self.pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            where.conninfo,
-            kwargs={"autocommit": True, "prepare_threshold": None},
-            min_size=0,
-            max_size=where.pool,
-            timeout=where.timeout,
-            open=False,
-            name="tenure",
-        )
+        self.pool = _pool(where)
+        self.aside = _pool(where)  # for transactions of others, which may take their time
         self.listener = Listener(lambda: connect(where, direct=True), channel(where.schema, wish.namespace))
 
     @classmethod
@@ -93,6 +87,7 @@ class Session:
             raise
         self.line.use(connection)
         await self.pool.open()
+        await self.aside.open()
         return self
 
     async def aclose(self) -> None:
@@ -104,6 +99,7 @@ class Session:
         if self._owned:
             await asyncio.wait(self._owned)
         await self.pool.close()
+        await self.aside.close()
 
     def known(self) -> dict[str, Any]:
         """Return what the functions of the law have to be told."""
@@ -140,7 +136,7 @@ class Session:
         async def look(connection: Connection) -> None:
             await (self._identify(connection) if what == "boot" else self._ensure_space(connection))
 
-        await self._on_pool(look)
+        await self.on_pool(look)
 
     # -------------------------------------------------------------------------------------------- changes
 
@@ -155,18 +151,18 @@ class Session:
 
     async def _in_patience(self, change: Change) -> Answer:
         """Ask for one change whose row somebody else has locked, waiting for it aside of the line."""
-        lock_ms = max(1, round(self.where.timeout * 800))
-
-        async def ask(connection: Connection) -> Answer:
-            while True:
-                said = await self.asked(connection, change, patient=1, lock_ms=lock_ms)
-                if not isinstance(said, str):
-                    return said
-                if said.startswith("again"):
-                    await self._look(said[6:])
-
-        answer: Answer = await self._on_pool(ask, change=True)
+        answer: Answer = await self.on_pool(lambda connection: self.patiently(connection, change), change=True)
         return answer
+
+    async def patiently(self, connection: Connection, change: Change, /) -> Answer:
+        """Return the answer to one change on a connection, in whatever transaction, waiting for the run's row."""
+        lock_ms = max(1, round(self.where.timeout * 800))
+        while True:
+            said = await self.asked(connection, change, patient=1, lock_ms=lock_ms)
+            if not isinstance(said, str):
+                return said
+            if said.startswith("again"):
+                await self._look(said[6:])
 
     async def asked(self, connection: Connection, change: Change, /, **more: Any) -> Answer | str:
         """Return the answer to one change on a connection: in whichever transaction it is in."""
@@ -191,10 +187,10 @@ class Session:
         }
 
         async def ask(connection: Connection) -> list[Any]:
-            cursor = await connection.execute(self._sql[name].encode(), given, binary=True)
+            cursor = await connection.execute(self.sql[name].encode(), given, binary=True)
             return await cursor.fetchall() if cursor.description else []
 
-        rows: list[Any] = await self._on_pool(ask)
+        rows: list[Any] = await self.on_pool(ask)
         return rows
 
     async def facts(self, ttl_ms: int = 0, /) -> Facts:
@@ -208,7 +204,7 @@ class Session:
             return str((await cursor.fetchone() or ("{}",))[0])
 
         for _ in range(3):
-            found = json.loads(await self._on_pool(ask))
+            found = json.loads(await self.on_pool(ask))
             if found["us"] is not None:
                 return facts_of(found)
             await self._look("space" if found["space"] is None else "boot")
@@ -221,12 +217,16 @@ class Session:
         async def ask(connection: Connection) -> check.Server:
             return await check.server_of(connection, self.where)
 
-        server = await self._on_pool(ask)
+        server = await self.on_pool(ask)
         return check.findings(server, self.level, self.where, self.standing.shown)
 
-    async def _on_pool(self, work: Any, /, *, change: bool = False) -> Any:
-        """Do something with a connection of the pool, in a task of the store's own: who is cancelled only goes away."""
-        task = asyncio.get_running_loop().create_task(self._pooled(work, change=change))
+    async def on_pool(self, work: Any, /, *, change: bool = False) -> Any:
+        """Do something with a connection of the pool."""
+        return await self.owned(self._pooled(work, change=change))
+
+    async def owned(self, work: Coroutine[Any, Any, Any], /) -> Any:
+        """Return what comes of some work, done by a task of the store's own: who is cancelled only goes away."""
+        task = asyncio.get_running_loop().create_task(work)
         self._owned.add(task)
         task.add_done_callback(self._owned.discard)
         task.add_done_callback(_seen)
@@ -238,7 +238,7 @@ class Session:
                 async with asyncio.timeout(self.where.timeout), self.pool.connection() as connection:
                     return await work(connection)
             except PoolTimeout:
-                await _told_why(self.where)
+                await told_why(self.where)
             except TimeoutError:
                 message = f"{self.where.shown} did not answer in {self.where.timeout:g} s"
                 raise translated(psycopg.OperationalError(message), self.where, change=change) from None
@@ -249,6 +249,18 @@ class Session:
             except psycopg.Error as error:
                 raise translated(error, self.where, change=change) from None
         return None
+
+
+def _pool(where: Address) -> AsyncConnectionPool[Connection]:
+    return AsyncConnectionPool(
+        where.conninfo,
+        kwargs={"autocommit": True, "prepare_threshold": None},
+        min_size=0,
+        max_size=where.pool,
+        timeout=where.timeout,
+        open=False,
+        name="tenure",
+    )
 
 
 class _Raw:
@@ -278,7 +290,7 @@ def _seen(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-async def _told_why(where: Address) -> None:
+async def told_why(where: Address) -> None:
     """Raise the reason for which the pool has no connection, as one made by hand tells it."""
     await (await connect(where)).close()
     message = f"all {where.pool} connections to {where.shown} are busy; raise ?pool=, or ask for less at once"

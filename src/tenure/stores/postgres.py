@@ -11,19 +11,21 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Self
 
 from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Facts, Item, Row, Run
 from tenure.errors import NotAllowed, TenureError
-from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
+from tenure.store import ALL, Beat, Durability, Finding, Guarded, Hint, Page, Refused, Where
 from tenure.stores import _postgres_migrate as migrations
 from tenure.stores import _postgres_reads as reads
 from tenure.stores._index import REFUSED_LENGTH
 from tenure.stores._postgres_bell import channel
 from tenure.stores._postgres_connect import address
 from tenure.stores._postgres_session import Session, Wish
+from tenure.stores._postgres_transaction import transaction
 
 _LOG = logging.getLogger("tenure.stores.postgres")
 
@@ -164,6 +166,12 @@ class PostgresStore:
     async def new_history(self) -> None:
         """Begin another history of the namespace, after a backup was put back."""
         await self._opened().read("set_salt", salt=secrets.token_hex(8))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Guarded]:
+        """Begin a transaction in which statements of others land with one commit of ours, or not at all."""
+        async with transaction(self._opened()) as found:
+            yield found
 
     async def missing(self) -> list[str]:
         """Return the migrations that the schema is missing."""

@@ -131,3 +131,14 @@ SELECT pg_notify(%(channel)s::text, %(topic)s::text)
 -- name: set_salt
 -- Give the namespace another history. salt.
 UPDATE tenure.space SET salt = %(salt)s WHERE name = %(space)s
+
+-- name: lock
+-- Wait until nobody else has the row of a run. id.
+SELECT r.number FROM tenure.run r JOIN tenure.space s ON s.number = r.space
+WHERE s.name = %(space)s AND r.id = %(id)s FOR UPDATE OF r
+
+-- name: row_digest
+-- The digest of one commit, and when it landed. id, seq; returns (digest, at_ms), or nothing.
+SELECT j.digest, j.at_ms
+FROM tenure.space s JOIN tenure.run r ON r.space = s.number JOIN tenure.journal j ON j.run = r.number
+WHERE s.name = %(space)s AND r.id = %(id)s AND j.seq = %(seq)s

@@ -1,0 +1,132 @@
+"""A transaction of somebody else's statements and one change of ours: both land, or neither.
+
+Nothing of ours is locked while the block is at work. The guarded write is the last statement before COMMIT. A COMMIT
+whose answer was lost is never sent again: whoever asks once more is told by a locked read of the run's row whether it
+has landed, for the row stays locked until the former one has ended, either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from tenure.core.run import Answer, Commit, Verdict
+from tenure.errors import NotAllowed, OutcomeUnknown, RolledBack, StoreUnavailable, TenureError
+from tenure.stores._postgres_connect import Connection, translated
+from tenure.stores._postgres_session import Session, told_why
+
+
+class Transaction:
+    """One transaction on a connection that it shares with the block."""
+
+    def __init__(self, session: Session, connection: Connection) -> None:
+        self.connection = connection
+        self._session = session
+        self._where = session.where
+        self._tried = False
+
+    async def commit(self, change: Commit, /) -> Answer:
+        """Write the change and commit; asked again, say what became of it.
+
+        RolledBack if nothing of the transaction is there, OutcomeUnknown while that cannot be said.
+        """
+        if self._tried:
+            answer: Answer = await self._session.on_pool(lambda connection: self._found(connection, change))
+            return answer
+        self._check()
+        self._tried = True
+        written: Answer = await self._session.owned(self._write(change))
+        return written
+
+    def _check(self) -> None:
+        status = self.connection.info.transaction_status
+        if status is TransactionStatus.INERROR:
+            message = "a statement of the block has failed, so nothing of it can be committed; let its error be raised"
+            raise NotAllowed(message)
+        if status is not TransactionStatus.INTRANS:
+            message = "the block has ended its own transaction; leave BEGIN, COMMIT and ROLLBACK to it"
+            raise NotAllowed(message)
+
+    async def _write(self, change: Commit) -> Answer:
+        try:
+            async with asyncio.timeout(self._where.timeout):
+                answer = await self._session.patiently(self.connection, change)
+        except (psycopg.Error, TimeoutError, OutcomeUnknown, StoreUnavailable) as error:
+            # COMMIT was not sent, so what is not committed now never is.
+            await self._abandon()
+            message = f"the transaction at {self._where.shown} was rolled back ({type(error).__name__}); do it again"
+            raise RolledBack(message, run_id=change.run) from error
+        if answer.verdict is Verdict.HISTORY:
+            self._tried = False  # the holder shows that it may go on, and asks again in this transaction
+            return answer
+        if answer.verdict is not Verdict.LANDED:
+            await self.connection.execute("ROLLBACK")
+            return answer
+        try:
+            async with asyncio.timeout(self._where.timeout):
+                await self.connection.execute("COMMIT")
+        except (psycopg.Error, TimeoutError) as error:
+            await self._abandon()
+            message = f"the answer of {self._where.shown} to COMMIT was lost; whether it has landed is looked up"
+            raise OutcomeUnknown(message, run_id=change.run) from error
+        return answer
+
+    async def _abandon(self) -> None:
+        self.connection.pgconn.finish()
+
+    async def _found(self, connection: Connection, change: Commit) -> Answer:
+        async with connection.transaction():
+            await connection.execute(
+                "SELECT set_config('lock_timeout', %s, true)", [str(round(self._where.timeout * 800))]
+            )
+            values: dict[str, Any] = {"space": self._session.namespace, "id": change.run}
+            await connection.execute(self._session.sql["lock"].encode(), values)
+            found = await connection.execute(
+                self._session.sql["row_digest"].encode(), {**values, "seq": change.row.seq}
+            )
+            row = await found.fetchone()
+        if row is None or row[0] != change.row.digest:
+            message = f"the transaction at {self._where.shown} was rolled back whole; do it again"
+            raise RolledBack(message, run_id=change.run)
+        # The holder knows its run, and the lease that this commit has extended is extended by the next renewal.
+        return Answer(verdict=Verdict.LANDED, now_us=row[1] * 1000)
+
+
+@asynccontextmanager
+async def transaction(session: Session) -> AsyncIterator[Transaction]:
+    """Begin a transaction for a block; what it has not committed at its end is rolled back."""
+    connection = await _begun(session)
+    try:
+        yield Transaction(session, connection)
+    finally:
+        await asyncio.shield(session.owned(_given_back(session, connection)))
+
+
+async def _begun(session: Session) -> Connection:
+    connection: Connection | None = None
+    try:
+        connection = await session.aside.getconn()
+        await connection.execute("BEGIN")
+    except psycopg.Error as error:
+        if connection is not None:
+            await session.aside.putconn(connection)
+        if isinstance(error, psycopg.OperationalError) and connection is None:
+            await told_why(session.where)
+        raise translated(error, session.where) from None
+    return connection
+
+
+async def _given_back(session: Session, connection: Connection) -> None:
+    try:
+        if connection.info.transaction_status is not TransactionStatus.IDLE and not connection.closed:
+            async with asyncio.timeout(session.where.timeout):
+                await connection.execute("ROLLBACK")
+    except (psycopg.Error, TimeoutError, TenureError):
+        connection.pgconn.finish()
+    finally:
+        await session.aside.putconn(connection)

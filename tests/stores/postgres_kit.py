@@ -1,0 +1,85 @@
+"""What tests of the PostgreSQL store share: a connection beside the store's, and a proxy that loses an answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import psycopg
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """A connection outside any transaction."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+async def rows_of(url: str, statement: str, *values: object) -> list[Any]:
+    """What a statement returns."""
+    async with connected(url) as connection:
+        cursor = await connection.execute(statement.encode(), values)
+        return await cursor.fetchall() if cursor.description else []
+
+
+class Proxy:
+    """Stands before a server; once it meets `word` in what a client says, it lets it pass or not, and hangs up."""
+
+    def __init__(self, url: str, *, word: bytes, passes: bool) -> None:
+        self._server = urlsplit(url)
+        self._word = word
+        self._passes = passes
+        self.met = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """The server's URL through this proxy."""
+        return self._server._replace(netloc=f"{self._server.username}@127.0.0.1:{self._port}").geturl()
+
+    async def __aenter__(self) -> Self:
+        self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._port = self._listening.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._listening.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        server_reader, server_writer = await asyncio.open_connection(self._server.hostname, self._server.port)
+        back = asyncio.create_task(_copy(server_reader, writer))
+        try:
+            while data := await reader.read(65536):
+                if not self.met and self._word in data:
+                    self.met += 1
+                    back.cancel()
+                    await asyncio.gather(back, return_exceptions=True)
+                    if self._passes:
+                        server_writer.write(data)
+                        await server_writer.drain()
+                        await server_reader.read(1)  # the server has answered: it is done
+                    return
+                server_writer.write(data)
+        except (OSError, asyncio.CancelledError):
+            return
+        finally:
+            back.cancel()
+            for end in (server_writer, writer):
+                end.close()
+                with suppress(OSError, asyncio.CancelledError):
+                    await end.wait_closed()
+            self._tasks.discard(task)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
