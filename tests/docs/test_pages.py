@@ -51,7 +51,15 @@ def test_every_command_and_option_on_the_pages_exists() -> None:
 
 @pytest.mark.parametrize(
     "name,at",
-    [("redaction", 0), ("redaction", 1), ("budgets", 0), ("journal", 0), ("approvals", 0), ("waiting", 0)],
+    [
+        ("agents", 0),
+        ("approvals", 0),
+        ("budgets", 0),
+        ("journal", 0),
+        ("redaction", 0),
+        ("redaction", 1),
+        ("waiting", 0),
+    ],
 )
 def test_the_programs_on_the_pages_print_what_the_pages_say(name: str, at: int, tmp_path: Path) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text()

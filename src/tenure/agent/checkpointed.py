@@ -14,6 +14,7 @@ from tenure.agent.running import finish
 from tenure.agent.streaming import RunStream, streamed
 from tenure.approving import OpenRequest
 from tenure.core.run import Run
+from tenure.errors import NotAllowed
 from tenure.ledger import Ledger
 from tenure.store import Store
 
@@ -30,6 +31,10 @@ class CheckpointedAgent(Generic[Out]):
     """
 
     def __init__(self, agent: Agent[Out], store: Ledger | Store | str | None = None, /) -> None:
+        given: object = agent  # what a type checker refuses is said at run time, too
+        if not isinstance(given, Agent):
+            message = f"a CheckpointedAgent takes an Agent, not {type(given).__name__}; give it the agent itself"
+            raise NotAllowed(message)
         self.agent = agent
         self._given: Ledger | Store | str = DEFAULT_URL if store is None else store
         self._ledger: Ledger | None = None
