@@ -52,7 +52,7 @@ class Shelf:
 
 
 @dataclass(slots=True)
-class _Space:
+class Space:
     """One namespace's contents, shared by the stores beside each other."""
 
     shelves: dict[str, Shelf] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class _Space:
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
-_SHARED: dict[tuple[str, str], _Space] = {}
+_SHARED: dict[tuple[str, str], Space] = {}
 _SHARED_GUARD = threading.Lock()
 
 
@@ -93,7 +93,7 @@ def open_url(
     if not parts.netloc:
         return MemoryStore(namespace=namespace, clock=clock)
     with _SHARED_GUARD:
-        space = _SHARED.setdefault((parts.netloc, namespace), _Space())
+        space = _SHARED.setdefault((parts.netloc, namespace), Space())
     return MemoryStore(namespace=namespace, clock=clock, space=space, url=f"memory://{parts.netloc}")
 
 
@@ -103,12 +103,12 @@ class MemoryStore:
     level = Durability.MEMORY
 
     def __init__(
-        self, *, namespace: str = "default", clock: Clock | None = None, space: _Space | None = None, url: str = ""
+        self, *, namespace: str = "default", clock: Clock | None = None, space: Space | None = None, url: str = ""
     ) -> None:
         self.url = url or "memory://"
         self.namespace = namespace
         self._clock = clock or SystemClock()
-        self._space = space if space is not None else _Space()
+        self._space = space if space is not None else Space()
         with self._space.guard:
             if self._space.offset_us is None:
                 # Wall time is read once, by who is first; after that only boot time counts, so a wall clock that is set
@@ -133,11 +133,11 @@ class MemoryStore:
         return MemoryStore(namespace=self.namespace, clock=self._clock, space=self._space, url=self.url)
 
     @property
-    def space(self) -> _Space:
+    def space(self) -> Space:
         """Return the contents, for who stores or damages them by other means."""
         return self._space
 
-    def _enter(self) -> _Space:
+    def _enter(self) -> Space:
         if os.getpid() != self._pid:
             message = "this memory store was opened before a fork; open a store in the child process"
             raise NotAllowed(message)
@@ -146,7 +146,7 @@ class MemoryStore:
             raise NotAllowed(message)
         return self._space
 
-    def _facts(self, space: _Space) -> Facts:
+    def _facts(self, space: Space) -> Facts:
         now_us = max(space.last_us, self._clock.boot_ns() // 1000 + self._offset_us)
         space.last_us = now_us
         return Facts(now_us=now_us, epoch=space.salt, max_ttl_ms=space.max_ttl_ms, floor=space.floor)
@@ -173,13 +173,13 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         return [answers[index] for index in range(len(changes))]
 
-    def _decide(self, space: _Space, change: Change) -> Answer:
+    def _decide(self, space: Space, change: Change) -> Answer:
         shelf = space.shelves.get(change.run)
-        answer = rules.decide(change, _found(space, shelf, change), self._facts(space))
+        answer = rules.decide(change, found_in(space, shelf, change), self._facts(space))
         if answer.verdict is Verdict.ALREADY and shelf is not None and answer.run is not None:
             shelf.run = answer.run
         if answer.verdict is Verdict.LANDED:
-            _write(space, shelf, change, answer)
+            write_in(space, shelf, change, answer)
         elif answer.why is Why.HELD and answer.run is not None:
             # The entry was early (renewals do not move it): move it to the lease's end, or every look finds it again.
             place(space.due, answer.run)
@@ -320,7 +320,8 @@ def _place(run: Run) -> tuple[int, str]:
     return run.created_ms, run.id
 
 
-def _found(space: _Space, shelf: Shelf | None, change: Change) -> Found:
+def found_in(space: Space, shelf: Shelf | None, change: Change) -> Found:
+    """Return what a change names, as the rules want it."""
     if shelf is None:
         return Found()
     row, item = "", None
@@ -332,7 +333,8 @@ def _found(space: _Space, shelf: Shelf | None, change: Change) -> Found:
     return Found(run=shelf.run, row=row, item=item, due=entry[1] if entry is not None else None)
 
 
-def _write(space: _Space, shelf: Shelf | None, change: Change, answer: Answer) -> None:
+def write_in(space: Space, shelf: Shelf | None, change: Change, answer: Answer) -> None:
+    """Write what a landed change does."""
     run, now_ms = answer.run, answer.now_us // 1000
     if run is None:
         if isinstance(change, Delete) and shelf is not None:
