@@ -8,7 +8,7 @@ from typing import Any
 
 import redis.asyncio
 
-from speed.bars import RATE_PLOT, Bar, Found, Repeat, Setting, adjacent, cost, rates, ratio, spread, step_of
+from speed.bars import RATE_PLOT, Bar, Found, Repeat, Setting, adjacent, cost, rates, ratio, spread, step_of, step_text
 from speed.holding import Held, granted, hold, redis_server
 from tenure.core import build, canonical, journal
 from tenure.core.run import Claim, How, Renew
@@ -51,12 +51,13 @@ async def large(setting: Setting) -> Found:
     """Compare a checkpoint of 256 KB with a SET of the same bytes."""
     server = redis_server(setting, "everysec")
     held, client = await hold(setting, server.url), client_of(setting, server.url)
-    payload = ("0123456789abcdef" * (LARGE_BYTES // 16))[: LARGE_BYTES - 16]
+    payload = (step_text() * (LARGE_BYTES // 2000))[: LARGE_BYTES - 16]
 
     async def ours(times: int) -> None:
         for _ in range(times):
             held.step += 1
-            await held.leases[0].checkpoint(f"{held.step:010d}{payload}")
+            at = held.step * 7919 % LARGE_BYTES  # no two are alike
+            await held.leases[0].checkpoint(f"{held.step:010d}{payload[at:]}{payload[:at]}")
 
     data = canonical.encode(f"{0:010d}{payload}")
 
