@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, Protocol, Self
+from typing import Self
 
 import anyio.lowlevel
 
@@ -20,64 +20,17 @@ from tenure.codec import pack_run
 from tenure.core import rules
 from tenure.core.run import Answer, Change, Delete, Facts, Import, Item, Row, Run, Verdict
 from tenure.errors import CorruptRecord, NotAllowed, StoreTooNew, StoreUnavailable, TenureError
-from tenure.store import ALL, Beat, Durability, Hint, Page, Refused, Where
+from tenure.store import ALL, Beat, Hint, Page, Refused, Where
 from tenure.stores._bell import Bell
 from tenure.stores._index import REFUSED_LENGTH, after_cursor, cursor_of, matches
 from tenure.stores._keyvalue_codec import Grave, Ground, pack_ground, pack_shelf, unpack_ground, unpack_shelf
+from tenure.stores._keyvalue_port import GIVEN_UP, KeyValue
 from tenure.stores.memory import Shelf, Space, found_in, write_in
 
-GIVEN_UP = {
-    "I1": "the lease is judged by the caller's clock, for the values have none; between machines it must be kept right",
-    "I10": "the salt of the history is another value: a change that is on its way while it is changed may still land",
-    "I11": "a takeover is found by reading every record, and nobody is woken in another process",
-    "I27": "each change writes the whole run again",
-}
-"""What a store of values cannot give, by invariant, and why."""
+__all__ = ["GIVEN_UP", "KeyValue", "KeyValueStore"]
 
 TRIES = 1000
 GROUND = "ground"
-
-
-class KeyValue(Protocol):
-    """What is needed of a store of values; all methods are cancellation points and raise StoreUnavailable.
-
-    `atomicity` is what `put` is atomic between: the tasks of one "process", or of any ("cross-process").
-    """
-
-    @property
-    def url(self) -> str:
-        """Return where it is, without a password."""
-        ...
-
-    @property
-    def atomicity(self) -> Literal["process", "cross-process"]:
-        """Return between whom a version is compared."""
-        ...
-
-    @property
-    def level(self) -> Durability:
-        """Return what an acknowledged `put` survives."""
-        ...
-
-    async def open(self) -> None:
-        """Make ready for use; opened as often as it is closed."""
-        ...
-
-    async def aclose(self) -> None:
-        """Give up what `open` took."""
-        ...
-
-    async def get(self, key: str, /) -> tuple[bytes, int] | None:
-        """Return the value and its version, None where there is none; CorruptRecord for what cannot be read."""
-        ...
-
-    async def put(self, key: str, value: bytes, /, *, version: int) -> bool:
-        """Write a value whose version is `version` now (0: there is none), as the next version; False if it is not."""
-        ...
-
-    async def keys(self) -> list[str]:
-        """Return every key."""
-        ...
 
 
 class KeyValueStore:
