@@ -30,6 +30,7 @@ from tenure.stores.memory import Shelf, Space, found_in, write_in
 __all__ = ["GIVEN_UP", "KeyValue", "KeyValueStore"]
 
 TRIES = 1000
+TOO_BUSY = f"{TRIES} times somebody else was quicker; try again, with fewer writers"
 GROUND = "ground"
 
 
@@ -71,8 +72,7 @@ class KeyValueStore:
     def _enter(self, *, opening: bool = False) -> None:
         if os.getpid() != self._pid and self._kv.atomicity == "process":
             message = (
-                "this store compares versions inside one process only; give the other process a store of its own, over "
-                "values that declare atomicity 'cross-process'"
+                "this store compares versions inside one process only; use values that are 'cross-process' for more"
             )
             raise NotAllowed(message)
         if not self._open and not opening:
@@ -98,11 +98,7 @@ class KeyValueStore:
                 return ground
             if await self._kv.put(self._key(GROUND + "/"), pack_ground(wanted), version=version):
                 return wanted
-        raise self._too_busy()
-
-    @staticmethod
-    def _too_busy() -> TenureError:
-        return StoreUnavailable(f"{TRIES} times somebody else was quicker; try again, with fewer writers")
+        raise StoreUnavailable(TOO_BUSY)
 
     async def _shelf(self, run_id: str) -> tuple[Shelf | Grave | None, int]:
         found = await self._kv.get(self._key(run_id))
@@ -124,7 +120,7 @@ class KeyValueStore:
             if answer is not None:
                 await anyio.lowlevel.checkpoint()
                 return answer
-        raise self._too_busy()
+        raise StoreUnavailable(TOO_BUSY)
 
     async def _tried(self, change: Change, ground: Ground) -> Answer | None:
         found, version = await self._shelf(change.run)
