@@ -25,7 +25,7 @@ from tenure.stores._bell import Bell
 from tenure.stores._index import REFUSED_LENGTH, after_cursor, cursor_of, matches
 from tenure.stores._keyvalue_codec import Grave, Ground, pack_ground, pack_shelf, unpack_ground, unpack_shelf
 from tenure.stores._keyvalue_port import GIVEN_UP, KeyValue
-from tenure.stores.memory import Shelf, Space, found_in, write_in
+from tenure.stores.memory import Shelf, Space, found_in, newest, write_in
 
 __all__ = ["GIVEN_UP", "KeyValue", "KeyValueStore"]
 
@@ -260,11 +260,11 @@ class KeyValueStore:
     async def find(self, where: Where = ALL, /, *, cursor: str | None = None, limit: int = 100) -> Page:
         """Return runs, newest first."""
         runs, corrupt = await self._all()
-        runs = sorted((run for run in runs if matches(run, where)), key=_place, reverse=True)
+        runs = sorted((run for run in runs if matches(run, where)), key=newest, reverse=True)
         if cursor is not None:
             before = after_cursor(cursor)
-            runs = [run for run in runs if _place(run) < before]
-        last = cursor_of(*_place(runs[limit - 1])) if len(runs) > limit else None
+            runs = [run for run in runs if newest(run) < before]
+        last = cursor_of(*newest(runs[limit - 1])) if len(runs) > limit else None
         return Page(runs=tuple(runs[:limit]), cursor=last, corrupt=tuple(corrupt) if cursor is None else ())
 
     async def beat(self, row: Beat, /, *, ttl_ms: int) -> None:
@@ -295,7 +295,3 @@ class KeyValueStore:
         """Wait for one of the topics."""
         self._enter()
         return await self._bell.woken(self._heard, topics, timeout=timeout)
-
-
-def _place(run: Run) -> tuple[int, str]:
-    return run.created_ms, run.id

@@ -273,11 +273,11 @@ class MemoryStore:
         space = self._enter()
         with space.guard:
             runs = [shelf.run for shelf in space.shelves.values()]
-        runs = sorted((r for r in runs if matches(r, where)), key=_place, reverse=True)
+        runs = sorted((r for r in runs if matches(r, where)), key=newest, reverse=True)
         if cursor is not None:
-            runs = [r for r in runs if _place(r) < after_cursor(cursor)]
+            runs = [r for r in runs if newest(r) < after_cursor(cursor)]
         page = tuple(runs[:limit])
-        last = cursor_of(*_place(page[-1])) if len(runs) > limit else None
+        last = cursor_of(*newest(page[-1])) if len(runs) > limit else None
         return Page(runs=page, cursor=last)
 
     async def beat(self, row: Beat, /, *, ttl_ms: int) -> None:
@@ -316,7 +316,8 @@ class MemoryStore:
         return await self._enter().bell.woken(self._heard, topics, timeout=timeout)
 
 
-def _place(run: Run) -> tuple[int, str]:
+def newest(run: Run) -> tuple[int, str]:
+    """Return what listings go by."""
     return run.created_ms, run.id
 
 
