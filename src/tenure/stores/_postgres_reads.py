@@ -87,10 +87,11 @@ async def find(session: Session, where: Where, cursor: str | None, limit: int) -
         "until_ms": _FOREVER_MS if where.created_until_ms is None else where.created_until_ms,
         "kind": where.kind,
         "owner": escaped(where.owner),
-        "parent": where.parent,
         "limit": (_LOOKED_AT if where.tags or where.wants else limit) + 1,
     }
-    if where.status and not where.parent:
+    if where.parent:
+        found = await session.read("find_parent", **values, parent=where.parent)
+    elif where.status:
         statuses = sorted({status.value for status in where.status})
         found = await session.read("find_status", statuses=statuses, **values)
     else:

@@ -62,18 +62,30 @@ SELECT kind FROM found WHERE kind IS NOT NULL
 
 -- name: entries
 -- A page of one kind's due index. kind, after_ms, after_id, limit; returns (entry_ms, id).
-SELECT r.entry_ms, r.id FROM tenure.run r JOIN tenure.space s ON s.number = r.space
-WHERE s.name = %(space)s AND r.kind = %(kind)s AND r.entry_ms IS NOT NULL
+-- The number of the namespace is looked up first, here and below: joined, all of its runs would be read and sorted.
+SELECT r.entry_ms, r.id FROM tenure.run r
+WHERE r.space = (SELECT s.number FROM tenure.space s WHERE s.name = %(space)s) AND r.kind = %(kind)s AND r.entry_ms IS NOT NULL
 AND (r.entry_ms, r.id) > (%(after_ms)s::bigint, %(after_id)s::text) ORDER BY r.entry_ms, r.id LIMIT %(limit)s
 
 -- name: find
--- Runs, newest first. before_ms and before_id, created from_ms, until_ms (excluded), kind, owner, parent (empty for any),
--- limit; returns (created_ms, id, record as JSON).
-SELECT r.created_ms, r.id, row_to_json(r)::text FROM tenure.run r JOIN tenure.space s ON s.number = r.space
-WHERE s.name = %(space)s AND (r.created_ms, r.id) < (%(before_ms)s::bigint, %(before_id)s::text)
+-- Runs, newest first. before_ms and before_id, created from_ms, until_ms (excluded), kind, owner (empty for any), limit;
+-- returns (created_ms, id, record as JSON).
+SELECT r.created_ms, r.id, row_to_json(r)::text FROM tenure.run r
+WHERE r.space = (SELECT s.number FROM tenure.space s WHERE s.name = %(space)s)
+AND (r.created_ms, r.id) < (%(before_ms)s::bigint, %(before_id)s::text)
 AND r.created_ms >= %(from_ms)s AND r.created_ms < %(until_ms)s
 AND (%(kind)s::text = '' OR r.kind = %(kind)s) AND (%(owner)s::text = '' OR r.owner = %(owner)s)
-AND (%(parent)s::text = '' OR r.parent = %(parent)s) AND left(r.id, 1) <> '_'
+AND left(r.id, 1) <> '_'
+ORDER BY r.created_ms DESC, r.id DESC LIMIT %(limit)s
+
+-- name: find_parent
+-- Children of one run, newest first. As find, and parent.
+SELECT r.created_ms, r.id, row_to_json(r)::text FROM tenure.run r
+WHERE r.space = (SELECT s.number FROM tenure.space s WHERE s.name = %(space)s) AND r.parent = %(parent)s AND r.parent <> ''
+AND (r.created_ms, r.id) < (%(before_ms)s::bigint, %(before_id)s::text)
+AND r.created_ms >= %(from_ms)s AND r.created_ms < %(until_ms)s
+AND (%(kind)s::text = '' OR r.kind = %(kind)s) AND (%(owner)s::text = '' OR r.owner = %(owner)s)
+AND left(r.id, 1) <> '_'
 ORDER BY r.created_ms DESC, r.id DESC LIMIT %(limit)s
 
 -- name: find_status
@@ -86,7 +98,7 @@ CROSS JOIN LATERAL (
     AND (r.created_ms, r.id) < (%(before_ms)s::bigint, %(before_id)s::text)
     AND r.created_ms >= %(from_ms)s AND r.created_ms < %(until_ms)s
     AND (%(kind)s::text = '' OR r.kind = %(kind)s) AND (%(owner)s::text = '' OR r.owner = %(owner)s)
-    AND (%(parent)s::text = '' OR r.parent = %(parent)s) AND left(r.id, 1) <> '_'
+    AND left(r.id, 1) <> '_'
     ORDER BY r.created_ms DESC, r.id DESC LIMIT %(limit)s
 ) AS d
 WHERE s.name = %(space)s ORDER BY d.created_ms DESC, d.id DESC LIMIT %(limit)s
