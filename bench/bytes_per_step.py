@@ -95,8 +95,9 @@ class ServerMeter:
         return self.server.url
 
     def written_bytes(self) -> int:
-        """The size of the append-only file; nothing is taken out of it, because it is never rewritten here."""
-        return int(server_section(self.server.url, "persistence")["aof_current_size"])
+        """The size of the append-only file and of what is on its way into it; it is never rewritten here."""
+        said = server_section(self.server.url, "persistence")
+        return int(said["aof_current_size"]) + int(said["aof_buffer_length"])
 
     def kept_bytes(self) -> int:
         """The same: what was appended stays."""

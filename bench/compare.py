@@ -139,7 +139,9 @@ def put_on_page(found: Sequence[tuple[Bar, Found]], load: str) -> None:
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     ran = f"{time.strftime('%Y-%m-%d', time.gmtime())}; {machine()}; {load}; {versions()}."
-    PAGE.write_text(f"{before}{BEGIN}\n{ran}\n\n" + "\n".join(rows_of(found)) + f"\n\n{END}{after}", encoding="utf-8")
+    drawn = [f"\n![{at.stem.removeprefix('bench-')}]({at.name})" for at in sorted(PAGE.parent.glob("bench-*.svg"))]
+    table = "\n".join([ran, "", *rows_of(found), *drawn])
+    PAGE.write_text(f"{before}{BEGIN}\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
 def measure_all(bars: Sequence[Bar], pairs: int) -> tuple[list[tuple[Bar, Found]], int]:

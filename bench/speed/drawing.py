@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 70, 190, 48, 52
+LEFT, RIGHT, TOP, BOTTOM = 70, 190, 62, 52
 COLOURS = ("#2f6fd0", "#0f8a7e", "#8a5cd6", "#b7791f", "#c2568a", "#4d7c0f", "#0e7490", "#a0522d")
 _STYLE = (
     "text{font:12px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#1f2933}.quiet{fill:#5b6875}"
@@ -40,7 +40,7 @@ def draw(lines: Mapping[str, Points], *, title: str, across: str, up: str, log_x
         f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}" rx="8"/>',
         f'<text x="16" y="26" font-weight="600">{escape(title)}</text>',
         f'<text class="quiet" x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">{escape(across)}</text>',
-        f'<text class="quiet" x="16" y="{TOP - 6}">{escape(up)}</text>',
+        f'<text class="quiet" x="16" y="{TOP - 10}">{escape(up)}</text>',
     ]
     for power in range(low, high + 1):
         y = place_y(10.0**power)
