@@ -35,9 +35,11 @@ LARGE = b"\x89PNG" + bytes(range(256)) * 512
 """128 KiB: more than stands inline, and more than one write takes without staging on Redis."""
 
 
-@pytest.fixture(params=["memory", "sqlite", "valkey9"])
+@pytest.fixture(params=["memory", "sqlite", "valkey9", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, namespace: str) -> AsyncIterator[Store]:
     url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/tenure.db"}.get(request.param)
+    if request.param == "postgres":
+        url = str(request.getfixturevalue("postgres_url"))
     url = url or str(request.getfixturevalue(request.param).url)
     async with open_store(url, namespace=namespace) as opened:
         yield opened
