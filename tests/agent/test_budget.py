@@ -11,6 +11,7 @@ import pytest
 from agent.parts import call, events
 from tenure import (
     Agent,
+    App,
     Budget,
     CheckpointedAgent,
     LeaseLost,
@@ -23,6 +24,7 @@ from tenure import (
     StepLimit,
     Store,
     Usage,
+    Worker,
     tool,
 )
 from tenure.core import build
@@ -267,3 +269,15 @@ def test_what_was_spent_comes_back_from_its_restatement() -> None:
 def test_m_bu02_a_budget_that_limits_nothing_is_refused(limits: dict[str, Any], named: str) -> None:
     with pytest.raises(NotAllowed, match=named):
         Budget(**limits)
+
+
+async def test_m_bu02_a_fleet_spends_no_retry_on_a_run_that_is_out_of_budget(ledger: Ledger) -> None:
+    app = App()
+    agent = agent_of(Budget(turns=1))
+    walker = app.agent(agent, retries=5)
+    async with Worker(app, ledger, drain=1):
+        handle = await ledger.submit(walker, "go", id="w1")
+        with pytest.raises(RunFailed) as failed:
+            await handle.result(timeout=30)
+    assert failed.value.failure == "OUT_OF_BUDGET"
+    assert (asked(agent), (await handle.load()).failures) == (1, 0)

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tenure.cli.evidence import Evidence, evidence
 from tenure.cli.exits import Exit
 from tenure.cli.output import Shape, hint, show, show_table_page, write, write_json
 from tenure.core import canonical, journal
@@ -30,28 +31,6 @@ async def rows_of(store: Store, run_id: str, /) -> AsyncIterator[Row]:
         after = page[-1].seq
 
 
-async def open_calls(store: Store, run: Run, /) -> dict[int, tuple[str, ...]]:
-    """Return by token which calls were started and had no result when that grant wrote for the last time.
-
-    Commits that cannot be read are passed over: this is evidence, and some is better than none.
-    """
-    started: dict[tuple[str, str], None] = {}
-    found: dict[int, tuple[str, ...]] = {}
-    async for row in rows_of(store, run.id):
-        try:
-            events = journal.events_of(row)
-        except CorruptRecord:
-            continue
-        for event in events:
-            scope = str(event.get("scope", ""))
-            if event["type"] == journal.CALL_STARTED:
-                started |= {(scope, str(name)): None for name in event.get("names", ())}
-            elif event["type"] == journal.RECORD:
-                started.pop((scope, str(event.get("name"))), None)
-        found[row.token] = tuple(f"{scope}/{name}" if scope else name for scope, name in started)
-    return {line.token: found.get(line.token, ()) for line in run.grants}
-
-
 async def _result(store: Store, run: Run) -> bytes | None:
     """The bytes of the run's result, None where there is none that is what the record says."""
     digest = run.outcome.result if run.outcome is not None else ""
@@ -66,13 +45,13 @@ async def show_record(store: Store, run: Run, /, *, events: bool, output: Shape)
     refused = [line for line in await store.refused(limit=REFUSED_LIMIT) if line.run == run.id][::-1]
     inbox = await store.inbox(run.id)
     try:
-        calls = await open_calls(store, run)
+        seen = await evidence(rows_of(store, run.id), run)
     except CorruptRecord as error:
         hint(f"tenure: {error.message}")
-        calls = {}
+        seen = Evidence()
     result = await _result(store, run)
     if output is Shape.TABLE:
-        _show_tables(run, now_ms=facts.now_ms, served=served, calls=calls, refused=refused, inbox=inbox)
+        _show_tables(run, now_ms=facts.now_ms, served=served, seen=seen, refused=refused, inbox=inbox)
         if result is not None:
             write(f"result {result.decode(errors='backslashreplace')}\n")
         if events:
@@ -80,10 +59,12 @@ async def show_record(store: Store, run: Run, /, *, events: bool, output: Shape)
         return
     parts: dict[str, Any] = {
         "run": values.run_value(run, now_ms=facts.now_ms, served=served),
-        "grants": [values.grant_value(line, open_calls=calls.get(line.token, ())) for line in run.grants],
+        "grants": [values.grant_value(line, open_calls=seen.calls.get(line.token, ())) for line in run.grants],
         "refused": [values.refused_value(line) for line in refused],
         "inbox": [values.item_value(item) for item in inbox],
     }
+    if seen.spent is not None:
+        parts["used"] = seen.spent.to_json()
     if result is not None:
         parts["result"] = json.loads(result)
     if output is Shape.JSON:
@@ -108,7 +89,7 @@ async def _write_whole(parts: Mapping[str, Any], events: AsyncIterator[dict[str,
     write("\n]}\n")
 
 
-_LINE = {"run": "run", "grants": "grant", "refused": "refused", "inbox": "item"}
+_LINE = {"run": "run", "grants": "grant", "refused": "refused", "inbox": "item", "used": "used"}
 
 
 async def _write_lines(parts: Mapping[str, Any], events: AsyncIterator[dict[str, Any]] | None) -> None:
@@ -132,7 +113,7 @@ def _show_tables(
     *,
     now_ms: int,
     served: frozenset[str],
-    calls: Mapping[int, tuple[str, ...]],
+    seen: Evidence,
     refused: list[Refused],
     inbox: list[Item],
 ) -> None:
@@ -140,8 +121,10 @@ def _show_tables(
     from tenure.views.record import head
 
     parts: list[str | Text | tables.Table] = [*head(run, now_ms=now_ms, served=served)]
+    if seen.spent is not None:
+        parts.append(f"used      {seen.words}")
     sections = (
-        ("grants", tables.grants(run.grants, open_calls=calls)),
+        ("grants", tables.grants(run.grants, open_calls=seen.calls)),
         ("refused writes", tables.refused(refused, ordinals={line.token: line.ordinal for line in run.grants})),
         ("open requests", tables.requests(run, now_ms=now_ms)),
         ("inbox", tables.inbox(inbox)),
