@@ -112,3 +112,15 @@ def test_the_fixtures_work_on_a_server_and_leave_nothing_behind(tmp_path: Path, 
 
     with redis.Redis.from_url(redis8_url) as client:
         assert list(client.scan_iter("tenure:{scratch-*")) == []
+
+
+@pytest.mark.slow
+def test_the_fixtures_work_on_postgresql_and_leave_nothing_behind(tmp_path: Path, postgres_url: str) -> None:
+    code, words = run_pytest(tmp_path, "--tenure-store", postgres_url)
+    assert code == 0, words
+    assert "4 passed, 1 skipped" in words
+    import psycopg
+
+    with psycopg.connect(postgres_url) as connection:
+        left = connection.execute("SELECT name FROM tenure.space WHERE name LIKE 'scratch-%'").fetchall()
+    assert left == []

@@ -14,7 +14,7 @@ import anyio
 
 from tenure.core import build, rules
 from tenure.core.run import Delete, How
-from tenure.errors import TenureError
+from tenure.errors import said
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.inline import outside
@@ -44,10 +44,16 @@ async def remove(url: str, namespace: str, /) -> None:
         return
     async with open_store(url, namespace=namespace) as store:
         await _remove_runs(store)
-        if scheme == "sqlite":
-            await anyio.to_thread.run_sync(_remove_space, _path_of(store), namespace)
-        elif scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
-            await _remove_keys(store)
+        try:
+            if scheme == "sqlite":
+                await anyio.to_thread.run_sync(_remove_space, _path_of(store), namespace)
+            elif scheme in ("postgres", "postgresql"):
+                await _remove_rows(store)
+            else:
+                await _remove_keys(store)
+        except Exception as error:  # noqa: BLE001 - drivers have errors of their own, and it is no more than tidying up
+            # A user that may not: what is left are a few entries of a namespace that nobody uses.
+            log.warning("namespace %s is empty, and was not wholly removed: %s", namespace, said(error))
 
 
 async def _remove_runs(store: Store) -> None:
@@ -79,15 +85,32 @@ async def _remove_keys(store: Store) -> None:
     from tenure.stores.redis import RedisStore
 
     assert isinstance(store, RedisStore)
-    cursor: Any = b"0"
-    try:
+
+    async def one(shard: Any) -> None:
+        cursor: Any = b"0"
         while True:
-            scan = pack("SCAN", cursor, "MATCH", f"tenure:{{{store.namespace}:*", "COUNT", "500")
-            ((cursor, keys),) = await store._read(scan)  # noqa: SLF001 - the port has no word for what a store keeps
+            scan = pack("SCAN", cursor, "MATCH", f"tenure:{{{store.namespace}*", "COUNT", "500")
+            ((cursor, keys),) = await shard.asked(scan)
+            # One by one: in a cluster keys of several shards may stand on one node.
             if keys:
-                await store._read(pack("UNLINK", *keys))  # noqa: SLF001 - same
+                await shard.asked(*(pack("UNLINK", key) for key in keys))
             if int(cursor) == 0:
                 return
-    except TenureError as error:
-        # A user that may not scan: what is left are a few keys of a namespace that nobody uses.
-        log.warning("the keys of namespace %s were not all removed: %s", store.namespace, error)
+
+    await store._opened().every(one)  # noqa: SLF001 - the port has no word for what a store keeps beside its runs
+
+
+async def _remove_rows(store: Store) -> None:
+    from psycopg import AsyncConnection, sql
+
+    from tenure.stores.postgres import PostgresStore
+
+    assert isinstance(store, PostgresStore)
+    where = store._wish.where  # noqa: SLF001 - same
+    async with await AsyncConnection.connect(where.conninfo) as connection:
+        for table in ("beat", "refused", "run"):
+            statement = sql.SQL("DELETE FROM {0}.{1} WHERE space = (SELECT number FROM {0}.space WHERE name = %s)")
+            names = sql.Identifier(where.schema), sql.Identifier(table)
+            await connection.execute(statement.format(*names), [store.namespace])
+        last = sql.SQL("DELETE FROM {}.space WHERE name = %s").format(sql.Identifier(where.schema))
+        await connection.execute(last, [store.namespace])
