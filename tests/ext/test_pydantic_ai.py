@@ -5,68 +5,18 @@ from typing import Any
 
 import anyio
 import pytest
-from pydantic_ai import Agent, ModelRetry, RunContext, UserError
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from tenure import ActiveRun, App, ReplayDrift, RunFailed, TryLater
+from ext.clerk import Place, plainly, records, twice
+from tenure import ActiveRun, App, Ledger, Status, Worker, open_store
 from tenure.core import journal
-from tenure.ext._pydantic_ai_units import differing, unit_of
 from tenure.ext.pydantic_ai import TenureDurability, durable
 from tenure.testing import Inline
 
 pytestmark = pytest.mark.anyio
-
-
-class Place:
-    """A small agent, what it called, and ways to ask it."""
-
-    def __init__(self, *, durability: TenureDurability[Any] | None = None) -> None:
-        self.asked: list[int] = []
-        self.called: list[str] = []
-        self.ends: dict[str, anyio.Event] = {}
-        toolset: FunctionToolset[Any] = FunctionToolset(id="tools")
-        toolset.add_function(self.look)
-        self.agent: Agent[None, str] = Agent(
-            FunctionModel(self.answer, stream_function=self.stream),
-            name="clerk",
-            toolsets=[toolset],
-            capabilities=[durability or TenureDurability()],
-        )
-
-    async def look(self, ctx: RunContext[None], at: int) -> int:
-        """Look somewhere."""
-        self.called.append(f"look {at}")
-        if at == 9:
-            message = "not there"
-            raise ModelRetry(message)
-        await self.look_at(at)
-        return at * 7
-
-    async def look_at(self, at: int) -> None: ...
-
-    def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        seen = [part.content for m in messages for part in m.parts if isinstance(part, ToolReturnPart)]
-        self.asked.append(len(messages))
-        if len(messages) == 1:
-            return ModelResponse(parts=[ToolCallPart("look", {"at": n}, tool_call_id=f"c{n}") for n in (1, 2)])
-        if len(messages) == 3:
-            return ModelResponse(parts=[ToolCallPart("look", {"at": 9}, tool_call_id="c9")])
-        return ModelResponse(parts=[TextPart(f"found {sum(n for n in seen if isinstance(n, int))}")])
-
-    async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> Any:
-        for part in self.answer(messages, info).parts:
-            if isinstance(part, ToolCallPart):
-                call = DeltaToolCall(name=part.tool_name, json_args=str(part.args_as_json_str()))
-                call.tool_call_id = part.tool_call_id
-                yield {int(part.tool_call_id[1:]): call}
-            elif isinstance(part, TextPart):
-                yield part.content
-
-
-async def plainly(agent: Agent[Any, str]) -> str:
-    return (await agent.run("look")).output
 
 
 async def by_iter(agent: Agent[Any, str]) -> str:
@@ -80,27 +30,6 @@ async def by_iter(agent: Agent[Any, str]) -> str:
 async def streaming(agent: Agent[Any, str]) -> str:
     async with agent.run_stream("look") as stream:
         return await stream.get_output()
-
-
-def twice(ask: Callable[[], Awaitable[Any]]) -> App:
-    """A kind that asks, and comes back once when it has its answer, so that its second attempt is all replay."""
-    app = App()
-
-    @app.kind("k")
-    async def handler(run: ActiveRun[Any], _: Any) -> Any:
-        with durable(run):
-            found = await ask()
-        if not run.lease.state.checkpoints:
-            await run.lease.checkpoint("once")
-            raise TryLater
-        return found
-
-    return app
-
-
-async def records(inline: Inline, run_id: str) -> list[dict[str, Any]]:
-    rows = await inline.store.tail(run_id, limit=1000)
-    return [e for row in rows for e in journal.events_of(row) if e["type"] == journal.RECORD]
 
 
 @pytest.mark.parametrize("ask", [plainly, by_iter, streaming])
@@ -195,52 +124,6 @@ async def test_what_is_only_replayed_is_told_to_no_trace(monkeypatch: pytest.Mon
     assert told == [True] * 6 + [False] * 6
 
 
-async def test_ids_and_the_start_of_an_agent_run_are_the_same_in_each_attempt() -> None:
-    place, seen = Place(), list[tuple[str, str]]()
-
-    async def ask() -> str:
-        first = await place.agent.run("look", timeout=600)
-        again = await place.agent.run("look", message_history=first.all_messages())
-        seen.extend((found.run_id, found.conversation_id) for found in (first, again))
-        return again.output
-
-    async with Inline(twice(ask)) as inline:
-        await inline.result(await inline.ledger.submit("k", None, id="r"))
-    assert seen[:2] == seen[2:]
-    assert [run_id for run_id, _ in seen[:2]] == ["r/clerk", "r/clerk~2"]
-    assert seen[0][1] == seen[1][1], "one conversation"
-
-
-async def test_a_handler_that_leads_to_another_question_is_drift_and_says_in_what() -> None:
-    place, app, attempts = Place(), App(), list[int]()
-
-    @app.kind("k")
-    async def handler(run: ActiveRun[Any], _: Any) -> str:
-        attempts.append(1)
-        with durable(run):
-            await place.agent.run(f"look, attempt {len(attempts)}")
-        raise TryLater
-
-    async with Inline(app) as inline:
-        with pytest.raises(RunFailed, match="another last message") as failed:
-            await inline.result(await inline.ledger.submit("k", None, id="r"))
-    assert isinstance(failed.value.__cause__, ReplayDrift)
-    assert failed.value.__cause__.key == "model:1"
-
-
-def test_a_guard_names_the_first_thing_that_differs() -> None:
-    assert differing(
-        "number_of_messages=3 history=ab last_message=cd", "number_of_messages=3 history=x last_message=y"
-    ) == ("history")
-    assert differing("tool=a arguments=b", "tool=a arguments=b") is None
-    assert differing(None, "tool=a") is None
-
-
-def test_a_unit_of_a_kind_that_is_not_known_yet_has_a_name_all_the_same() -> None:
-    unit = unit_of(object(), "clerk__newer", (), "clerk")  # type: ignore[arg-type]
-    assert (unit.scope, unit.name) == ("clerk", "clerk__newer@0")
-
-
 async def test_what_an_event_handler_was_shown_is_not_shown_again() -> None:
     events: list[str] = []
 
@@ -253,43 +136,67 @@ async def test_what_an_event_handler_was_shown_is_not_shown_again() -> None:
     assert sorted(events) == ["function_tool_call"] * 3 + ["function_tool_result"] * 3
 
 
-async def test_outside_of_a_run_the_agent_runs_as_ever() -> None:
-    place = Place()
-    assert await plainly(place.agent) == "found 21"
-    assert await plainly(place.agent) == "found 21"
-    assert len(place.asked) == 6
+async def test_a_drain_lets_the_tool_in_hand_end_and_another_worker_goes_on_after_it() -> None:
+    place, app = Place(), App()
+
+    @app.kind("k")
+    async def handler(run: ActiveRun[Any], _: Any) -> str:
+        with durable(run):
+            return await plainly(place.agent)
+
+    async with open_store("memory://") as store, Ledger(store) as ledger:
+        handle = await ledger.submit("k", None, id="r")
+        begun, drained = anyio.Event(), anyio.Event()
+
+        async def look_at(at: int) -> None:
+            if at == 2 and not begun.is_set():
+                begun.set()
+                await drained.wait()
+
+        place.look_at = look_at  # type: ignore[method-assign]
+        async with Worker(app, ledger, drain=30) as worker, anyio.create_task_group() as tasks:
+            await begun.wait()
+            tasks.start_soon(worker.drain)
+            while not worker.draining:  # noqa: ASYNC110 - a drain that begins rings no bell
+                await anyio.sleep(0.01)
+            drained.set()
+        run = await handle.load()
+        assert (run.status, run.failures, run.crashes) == (Status.QUEUED, 0, 0)
+        assert (place.asked, sorted(place.called)) == ([1], ["look 1", "look 2"])
+        async with Worker(app, ledger, drain=1):
+            assert await handle.result(timeout=30) == "found 21"
+    assert (place.asked, sorted(place.called)) == ([1, 3, 5], ["look 1", "look 2", "look 9"])
 
 
-def test_one_engine_an_agent_a_name_and_ids() -> None:
-    with pytest.raises(UserError, match="name"):
-        Agent("test", capabilities=[TenureDurability()])
-    with pytest.raises(UserError, match="durable execution engine"):
-        Agent("test", name="a", capabilities=[TenureDurability(), TenureDurability()])
-    nameless: FunctionToolset[None] = FunctionToolset([len])
-    with pytest.raises(UserError, match="`id`"):
-        Agent("test", name="a", toolsets=[nameless], capabilities=[TenureDurability()])
+async def test_a_lost_lease_stops_the_agent_in_a_tool_and_nothing_more_is_written() -> None:
+    place, app, seen = Place(), App(), list[BaseException]()
 
+    @app.kind("k")
+    async def handler(run: ActiveRun[Any], _: Any) -> str:
+        with durable(run):
+            try:
+                return await plainly(place.agent)
+            except BaseException as error:
+                seen.append(error)
+                raise
 
-async def test_a_model_or_toolset_of_a_single_run_is_refused_where_nobody_could_find_it_again() -> None:
-    place = Place()
-    extra: FunctionToolset[None] = FunctionToolset([len], id="extra")
+    async with open_store("memory://") as store, Ledger(store) as ledger:
+        handle = await ledger.submit("k", None, id="r")
+        begun = anyio.Event()
 
-    async def with_toolset() -> str:
-        return (await place.agent.run("look", toolsets=[extra])).output
+        async def look_at(at: int) -> None:
+            begun.set()
+            await anyio.sleep_forever()
 
-    async def with_model() -> str:
-        return (await place.agent.run("look", model=FunctionModel(place.answer))).output
-
-    for ask in (with_toolset, with_model):
-        async with Inline(twice(ask)) as inline:
-            with pytest.raises(RunFailed) as failed:
-                await inline.result(await inline.ledger.submit("k", None, id="r"))
-            assert isinstance(failed.value.__cause__, UserError)
-    registered = FunctionModel(place.answer)
-    place = Place(durability=TenureDurability(models={"other": registered}))
-
-    async def by_key() -> str:
-        return (await place.agent.run("look", model="other")).output
-
-    async with Inline(twice(by_key)) as inline:
-        assert await inline.result(await inline.ledger.submit("k", None, id="r")) == "found 21"
+        place.look_at = look_at  # type: ignore[method-assign]
+        async with Worker(app, ledger, drain=1) as worker:
+            await begun.wait()
+            await handle.cancel(reason="enough")
+            with anyio.fail_after(30):
+                while worker.slots.executions:  # noqa: ASYNC110 - an execution that ends rings no bell
+                    await anyio.sleep(0.01)
+        rows = await store.tail("r", limit=100)
+    names = [e["name"] for row in rows for e in journal.events_of(row) if e["type"] == journal.RECORD]
+    assert names == ["model:1"]
+    assert len(seen) == 1
+    assert place.asked == [1]
