@@ -31,6 +31,7 @@ from tenure.core.run import (
     Run,
     Status,
 )
+from tenure.errors import CorruptRecord
 
 T = TypeVar("T")
 
@@ -160,8 +161,12 @@ class Aim:
             if made is None or change.row is None:
                 return change
             whole = Whole(record=made, rows=[change.row])
+        try:
+            brought = bring(whole, salt=f"{self.random.getrandbits(64):016x}")
+        except CorruptRecord:  # a drawn journal may say something else than its record; such a run is never sent
+            return replace(self, whole=None)._import()  # noqa: SLF001 - itself, without it
         self.blobs += whole.blobs
-        return self._made(bring(whole, salt=f"{self.random.getrandbits(64):016x}"))
+        return self._made(brought)
 
     def _commit(self, run: Run | None, rows: Sequence[Row], *, wrong: bool) -> Change:
         grant = self._grant(run, wrong=wrong and self._chance(0.4))

@@ -54,17 +54,18 @@ class TestContract(contract.StoreContract):
         return self._url
 
 
+@pytest.fixture(scope="module")
+def played(request: pytest.FixtureRequest) -> Played:
+    """What came of the play, which takes place once for all of the tests."""
+    url = str(request.config.getoption("--tenure-store"))
+    if url.startswith("memory:"):
+        pytest.skip("it lives in one process, so nothing can be killed beside it")
+    with scratch_namespace(url) as namespace:
+        return outside(partial(anyio.run, play, url, namespace))
+
+
 class TestChaos:
     """Three workers on twelve runs; one is killed, and one frozen until its runs have moved on."""
-
-    @pytest.fixture(scope="class")
-    def played(self, request: pytest.FixtureRequest) -> Played:
-        """What came of the play, which takes place once for all of these tests."""
-        url = str(request.config.getoption("--tenure-store"))
-        if url.startswith("memory:"):
-            pytest.skip("it lives in one process, so nothing can be killed beside it")
-        with scratch_namespace(url) as namespace:
-            return outside(partial(anyio.run, play, url, namespace))
 
     def test_every_run_completes_with_its_result(self, played: Played) -> None:
         """All twelve, whoever had them."""
