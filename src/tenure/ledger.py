@@ -230,19 +230,19 @@ class Ledger:
             run = await self.ask(build.end(run=run_id, how=How.CANCEL, reason=reason, by=by or ""))
         await self.store.wake("run:" + run_id)
         await self.store.wake("due")
-        await self.cancel_children(run_id, reason=reason, by=by, grace=grace)
+        await self.cancel_children(run, reason=reason, by=by, grace=grace)
         return run
 
     async def cancel_children(
-        self, run_id: str, /, *, reason: str = "", by: str | None = None, grace: float | None = None
+        self, parent: Run, /, *, reason: str = "", by: str | None = None, grace: float | None = None
     ) -> None:
-        """Cancel what a run submitted and is still open; one that ends meanwhile is no error."""
-        open_ = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED, Status.QUARANTINED)
-        async for child in self.find(Where(parent=run_id, status=open_)):
+        """Cancel what a run has submitted since it was made (a clock may be set back) and is open, unless it ends."""
+        where = Where(parent=parent.id, status=(*OPEN, Status.QUARANTINED), created_from_ms=parent.created_ms - 60_000)
+        async for child in self.find(where):
             try:
-                await self.cancel(child.id, reason=reason or f"parent {run_id} was cancelled", by=by, grace=grace)
+                await self.cancel(child.id, reason=reason or f"parent {parent.id} was cancelled", by=by, grace=grace)
             except TenureError as error:
-                log.info("child %s of %s was not cancelled: %s", child.id, run_id, error)
+                log.info("child %s of %s was not cancelled: %s", child.id, parent.id, error)
 
     async def evict(self, run_id: str, /, *, reason: str = "", by: str | None = None) -> Run:
         """End a live lease and queue the run; its holder is refused from then on."""

@@ -6,6 +6,8 @@ import anyio
 import pytest
 
 from tenure import Ledger, Request, RunConflict, RunSuspended, open_store
+from tenure.core import build
+from tenure.core.run import Ask, Item
 
 
 @pytest.fixture
@@ -34,3 +36,27 @@ async def test_only_what_has_ended_is_retried(ledger: Ledger) -> None:
         await ledger.retry("r1")
     await ledger.cancel("r1")
     assert (await ledger.retry("r1")).id == "r1-retry"
+
+
+async def test_of_an_inbox_only_what_was_not_consumed_is_read_again(ledger: Ledger) -> None:
+    asked: list[int] = []
+    read = ledger.store.inbox
+
+    async def inbox(run_id: str, /, *, after: int = 0) -> list[Item]:
+        asked.append(after)
+        return await read(run_id, after=after)
+
+    await ledger.submit("count", None, id="r1")
+    async with ledger.hold("r1") as lease:
+        for number in range(3):
+            await ledger.ask(build.post(run="r1", item=f"i{number}", name="n", ask=Ask.SIGNAL, value=number))
+        lease._store.inbox = inbox  # type: ignore[method-assign]
+        first = await lease.inbox()
+        await lease.consume([first[0], first[2]])
+        (left,) = await lease.inbox()
+        await lease.consume([left])
+        assert await lease.inbox() == []
+        assert await lease.inbox() == []
+        assert (lease.inbox_read, asked) == (3, [0, 0, 1, 3])
+        await ledger.ask(build.post(run="r1", item="i3", name="n", ask=Ask.SIGNAL, value=3))
+        assert [item.id for item in await lease.inbox()] == ["i3"]
