@@ -281,3 +281,10 @@ async def test_m_bu02_a_fleet_spends_no_retry_on_a_run_that_is_out_of_budget(led
             await handle.result(timeout=30)
     assert failed.value.failure == "OUT_OF_BUDGET"
     assert (asked(agent), (await handle.load()).failures) == (1, 0)
+
+
+async def test_m_bu02_of_two_budgets_the_lower_limit_holds(ledger: Ledger) -> None:
+    both = Budget(turns=9, tokens=100).within(Budget(turns=2, cost=1.0, price=cents))
+    assert (both.turns, both.tokens, both.cost, both.price, both.attempts) == (2, 100, 1.0, cents, None)
+    assert "turns: 2 of 2" in (await failure(ledger, agent_of(Budget(turns=9)).within(Budget(turns=2)))).detail
+    assert await CheckpointedAgent(agent_of(None).within(Budget(turns=4)), ledger).run("go", id="w2") == "done"

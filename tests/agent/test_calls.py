@@ -23,7 +23,7 @@ from tenure.core.messages import AssistantMessage, assistant
 from tenure.core.run import Commit
 from tenure.retry import Retry
 from tenure.testing.faults import Fault, FaultStore, Order
-from tenure.testing.models import ScriptedModel
+from tenure.testing.models import FunctionModel, ScriptedModel
 
 
 async def test_m_ck45_parallel_calls_run_side_by_side_and_are_given_back_in_order(ledger: Ledger) -> None:
@@ -244,3 +244,22 @@ async def test_o12_i26_what_the_model_saw_is_what_the_journal_says(ledger: Ledge
     answers = [message for message in model.asked[-1].messages if isinstance(message, AssistantMessage)]
     assert [answer.text for answer in answers] == ["hm"]
     assert canonical.encode(content)
+
+
+async def test_m_bu01_no_more_calls_are_under_way_than_the_agent_says(ledger: Ledger) -> None:
+    under_way, most = [0], [0]
+
+    @tool
+    async def look(n: int) -> int:
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        await anyio.sleep(0.02)
+        under_way[0] -= 1
+        return n
+
+    calls = [call(f"c{n}", n=n) for n in range(7)]
+    model = FunctionModel(lambda r: assistant("", *calls) if r.step == 1 else "done")
+    assert await CheckpointedAgent(Agent(model, name="w", tools=[look], parallel=2), ledger).run("go") == "done"
+    assert most == [2]
+    with pytest.raises(NotAllowed, match="parallel 0"):
+        Agent(model, name="w", parallel=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ class Agent(Generic[Out]):
     `budget` is what a run may use over all its attempts. `retry` is how often a model is asked that was not reached,
     was busy or failed on its side; `model_timeout` (seconds) holds for each time. `max_output` is how many characters
     of a result the model is shown, unless the tool says another number; the whole one is kept beside the journal.
-    `before_calls` is called, and awaited, when a step's calls have landed and none of them has been made.
+    `before_calls` is called, and awaited, when a step's calls have landed and none of them has been made. `parallel` is
+    how many calls that may be repeated are under way at once; others were announced together and start together.
     """
 
     @overload
@@ -69,6 +71,7 @@ class Agent(Generic[Out]):
         model_timeout: float | None = None,
         max_output: int | None = None,
         before_calls: BeforeCalls | None = None,
+        parallel: int | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -89,6 +92,7 @@ class Agent(Generic[Out]):
         model_timeout: float | None = None,
         max_output: int | None = None,
         before_calls: BeforeCalls | None = None,
+        parallel: int | None = None,
     ) -> None: ...
 
     def __init__(
@@ -109,6 +113,7 @@ class Agent(Generic[Out]):
         model_timeout: float | None = None,
         max_output: int | None = None,
         before_calls: BeforeCalls | None = None,
+        parallel: int | None = None,
     ) -> None:
         self.model = model
         self.name = kind_name(name)
@@ -123,6 +128,7 @@ class Agent(Generic[Out]):
         self.model_timeout = model_timeout
         self.max_output = max_output
         self.before_calls = before_calls
+        self.parallel = parallel
         self.tools: dict[str, Tool[..., Any]] = {}
         for given in tools:
             made = given if isinstance(given, Tool) else tool(given)
@@ -136,6 +142,15 @@ class Agent(Generic[Out]):
         if max_steps < 1:
             message = f"agent {name} has max_steps {max_steps}; it takes at least one step to answer"
             raise NotAllowed(message)
+        if parallel is not None and parallel < 1:
+            message = f"agent {name} has parallel {parallel}; at least one call has to be under way"
+            raise NotAllowed(message)
+
+    def within(self, budget: Budget, /) -> Agent[Out]:
+        """Return the same agent under a budget beside its own: the lower limit holds."""
+        found = copy.copy(self)
+        found.budget = budget if self.budget is None else self.budget.within(budget)
+        return found
 
     def encode_input(self, value: str, /) -> str:
         """Return the JSON value of a prompt, which is the prompt: an agent can be submitted like any kind."""

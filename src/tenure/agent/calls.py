@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NoReturn, Protocol
 
 import anyio
@@ -117,9 +118,13 @@ class Calls:
         """Each call ends in a record of its own; what ends the attempt is raised bare, when all of them have ended."""
         failures: list[Exception] = []
 
+        limit = anyio.Semaphore(self._agent.parallel or len(work) or 1)
+
         async def one(fn: Callable[[ToolCall], Awaitable[None]], call: ToolCall) -> None:
             try:
-                await fn(call)
+                # What was announced is made at once: kept waiting, it would be in doubt after a death.
+                async with limit if call.id not in self._state.started else nullcontext():
+                    await fn(call)
             except Exception as error:  # noqa: BLE001 - it is raised below, outside the group that would wrap it
                 # The others go on to their records: cut in the middle, they would be made again, or be in doubt. What
                 # a lost lease or a drain cuts is cut from outside.

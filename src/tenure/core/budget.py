@@ -63,12 +63,23 @@ class Budget:
         """Return what a call costs in millionths, None without a price."""
         return None if self.price is None else math.ceil(self.price(model, usage) * MICROS)
 
+    def within(self, other: Budget, /) -> Budget:
+        """Return a budget that holds to both: the lower of each limit, this one's price or else the other's."""
+        limits: dict[str, Any] = {name: lower(getattr(self, name), getattr(other, name)) for name in LIMITS}
+        reserve = most(self.reserve, other.reserve)
+        return replace(self, **limits, reserve=reserve, price=self.price or other.price)
+
     def only(self, *names: str, what: str) -> None:
         """Raise NotAllowed for a limit that is none of these: `what` does not use the other things."""
         for name in LIMITS:
             if getattr(self, name) is not None and name not in names:
                 message = f"{what} has no {name} to limit; its budget takes {', '.join(names)}"
                 raise NotAllowed(message)
+
+
+def lower(one: float | None, other: float | None, /) -> float | None:
+    """Return the lower of two limits; None is none."""
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 LIMITS = tuple(found.name for found in fields(Budget) if found.name not in ("price", "reserve"))
