@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import redis
 
 from conftest import StartRedis
-from stores.redis_kit import begun, linked, opened, refused
+from stores.redis_kit import Proxy, begun, linked, opened, refused
 from tenure.cli.doctor import of_store
 from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe
 from tenure.store import Finding, Grade
@@ -250,3 +251,21 @@ async def test_the_settings_in_deploy_leave_nothing_to_mend(start_redis: StartRe
             assert {finding.level for finding in await store.diagnose()} == {Grade.OK}
     suggested = dict(line[2:].partition(" ")[::2] for line in text.splitlines() if line.startswith("# min-replicas"))
     assert suggested == {"min-replicas-to-write": "1", "min-replicas-max-lag": "5"}
+
+
+async def test_a_server_that_is_far_and_one_whose_clock_is_off_are_found(
+    start_redis: StartRedis, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_redis(VALKEY9, **LOG)  # type: ignore[arg-type]
+    async with Proxy(server.url) as far, opened(far.url, namespace=namespace) as store:
+        far.delay_s = 0.2
+        slow = {finding.name: finding for finding in await of_store(store, ttl_ms=1_000, trips=2)}["round trip"]
+        assert (slow.level, "TENURE_TTL" in slow.fix) == (Grade.PROBLEM, True)
+        far.delay_s = 0
+        assert {finding.name: finding for finding in await of_store(store, ttl_ms=3_600_000, trips=2)}[
+            "round trip"
+        ].level is Grade.OK
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + 3600)
+        off = {finding.name: finding for finding in await of_store(store, ttl_ms=30_000, trips=1)}["clock"]
+        assert (off.level, "behind" in off.text, "NTP" in off.fix) == (Grade.WARNING, True, True)

@@ -19,6 +19,8 @@ class Proxy:
         self._passing.set()
         self.lose_replies = False
         """Requests reach the server, their replies do not come back, and the connection is closed."""
+        self.delay_s = 0.0
+        """How long what a server says is held back."""
         self.refuse = False
         """New connections are closed at once."""
         self.connections = 0
@@ -87,6 +89,8 @@ class Proxy:
                 if back and self.lose_replies:
                     break
                 await self._passing.wait()
+                if back and self.delay_s:
+                    await asyncio.sleep(self.delay_s)
                 writer.write(data)
                 await writer.drain()
         for end in (writer, other):
