@@ -19,7 +19,7 @@ from tenure.testing.servers import REDIS7, REDIS8, VALKEY9, RedisServer
 
 RUNS = 12
 STEPS = 6
-LOG = {"appendonly": "yes", "appendfsync": "always"}
+LOG: dict[str, str | int] = {"appendonly": "yes", "appendfsync": "always"}
 
 
 @contextlib.asynccontextmanager
@@ -28,7 +28,7 @@ async def working(url: str, namespace: str, **options: object) -> AsyncIterator[
     app = App()
 
     @app.kind("count")
-    async def count(run: ActiveRun, begin: int) -> int:
+    async def count(run: ActiveRun[int], begin: int) -> int:
         for number in range(STEPS):
 
             async def one(number: int = number) -> int:
@@ -93,7 +93,7 @@ def on(nodes: ClusterSet, node: RedisServer, store: RedisStore, run_id: str) -> 
 
 @pytest.mark.parametrize("level", ["disk", "replicated"])
 async def test_i10_a_worker_goes_on_after_a_failover_that_sentinels_made(namespace: str, level: str) -> None:
-    options = {**LOG, "min-replicas-to-write": 1} if level == "replicated" else LOG
+    options: dict[str, str | int] = {**LOG, "min-replicas-to-write": 1} if level == "replicated" else LOG
     with SentinelSet(REDIS8, replicas=2, options=options) as servers:
         ask = "timeout=2&replicas=1" if level == "replicated" else "timeout=2"
         async with working(f"{servers.url}?{ask}", namespace, durability=level) as (store, ledger):
@@ -129,7 +129,7 @@ async def test_a_worker_goes_on_when_what_kept_its_server_from_writing_is_over(
     server = start_redis(VALKEY9, **LOG)  # type: ignore[arg-type]
     asked(server, "ACL", "SETUSER", "worker", "on", ">word", "allkeys", "allchannels", "allcommands")
     url = server.url.replace("redis://", "redis://worker:word@")
-    harm = {
+    harm: dict[str, list[tuple[str, ...]]] = {
         "memory": [("CONFIG", "SET", "maxmemory", "1mb")],
         "password": [("ACL", "SETUSER", "worker", "resetpass", ">other"), ("CLIENT", "KILL", "USER", "worker")],
         "replicas": [("CONFIG", "SET", "min-replicas-to-write", "1")],
