@@ -58,7 +58,9 @@ async def test_m_ap02_m_ap03_m_ap04_m_ap05_o30_a_call_waits_for_its_approval_bef
     assert desk.made == []
 
 
-async def test_o31_m_ap13_b127_b130_what_was_approved_is_what_runs_once_and_nobody_is_asked_again(desk: Desk) -> None:
+async def test_o29_o31_m_ap13_b127_b130_what_was_approved_runs_once_and_nobody_is_asked_again(
+    desk: Desk,
+) -> None:
     asked: list[int] = []
 
     def rule(request: Any) -> Any:
@@ -100,7 +102,7 @@ async def test_o32_m_ap12_a_rejection_is_told_to_the_model_which_goes_on(desk: D
     assert (decision.approved, decision.by, decision.reason) == (False, "ann", "wrong account")
 
 
-async def test_b127_m_ap11_a_call_that_this_code_would_read_otherwise_is_asked_about_anew(desk: Desk) -> None:
+async def test_b127_m_ap11_m_ap_l2_a_call_that_this_code_would_read_otherwise_is_asked_about_anew(desk: Desk) -> None:
     durable = await desk.suspended(recorder_of(desk, "reviewed"))
     (old,) = await durable.requests("w1")
 

@@ -29,7 +29,7 @@ def desk(ledger: Ledger, store: Store) -> Desk:
     return Desk(ledger, store)
 
 
-async def test_i15_a_revoked_approval_is_not_used_even_where_the_tool_wants_none_any_more(desk: Desk) -> None:
+async def test_m_ap_l1_i15_a_revoked_approval_is_not_used_even_where_the_tool_wants_none_any_more(desk: Desk) -> None:
     durable = await desk.suspended(recorder_of(desk, "reviewed"))
     await durable.decide("w1", "approve:c1", "approve", by="ann")
     await desk.handle.revoke("approve:c1", by="bob")
@@ -46,7 +46,7 @@ async def test_i15_a_revoked_approval_is_not_used_even_where_the_tool_wants_none
     assert desk.made == ["reviewed"]
 
 
-async def test_an_expired_request_is_asked_again_and_the_old_one_is_closed(desk: Desk) -> None:
+async def test_m_ap_l1_an_expired_request_is_asked_again_and_the_old_one_is_closed(desk: Desk) -> None:
     durable = await desk.suspended(recorder_of(desk, "x", approval=Approval(expires=0.1)))
     await expire(desk)
     with pytest.raises(RequestClosed):
@@ -121,7 +121,7 @@ async def test_b128_an_approved_call_in_doubt_follows_its_tool_s_policy_and_need
     assert types.count("request/opened") - (again == 1) == types.count("request/decided") == 1
 
 
-async def test_i25_what_redaction_would_change_is_never_suspended_on(store: Store) -> None:
+async def test_m_ap_l6_i25_what_redaction_would_change_is_never_suspended_on(store: Store) -> None:
     async with Ledger(store, ttl=5, redact=True) as ledger:
         desk = Desk(ledger, store)
         agent = recorder_of(desk, "password=hunter2222")

@@ -57,7 +57,7 @@ def asking(console: Console) -> Console:
     return console
 
 
-def test_requests_are_listed_shown_and_approved(asking: Console) -> None:
+def test_m_ap_l5_requests_are_listed_shown_and_approved(asking: Console) -> None:
     listed = asking("approvals", "list")
     assert listed.code == 0
     assert [word in listed.out for word in ("r1", "approve:c1", 'send{"cents":5000,"to":"ann"}')] == [True] * 3

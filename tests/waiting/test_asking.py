@@ -46,7 +46,7 @@ async def asking() -> AsyncIterator[tuple[Waiting, Fleet]]:
         yield waiting, at
 
 
-async def test_m_ap01_m_ap06_m_ap07_a_person_decides_and_the_run_goes_on(asking: tuple[Waiting, Fleet]) -> None:
+async def test_m_ap01_m_ap06_m_ap07_m_ap14_a_person_decides_and_the_run_goes_on(asking: tuple[Waiting, Fleet]) -> None:
     waiting, at = asking
     handle: Handle[Any] = at.ledger.handle("r1")
     (request,) = await handle.requests()
@@ -131,7 +131,7 @@ async def _asks(at: Fleet, waiting: Waiting, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("policy, result", [("reject", [False, True]), ("fail", "expired")])
-async def test_expiry_is_no_denial_and_the_policy_says_what_follows(policy: str, result: Any) -> None:
+async def test_m_ap_l1_expiry_is_no_denial_and_the_policy_says_what_follows(policy: str, result: Any) -> None:
     waiting = Waiting()
     async with waiting as at:
         await _asks(at, waiting, expires=0.1, on_expiry=policy)
