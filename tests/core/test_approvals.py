@@ -38,7 +38,9 @@ def test_m_ap09_the_digest_covers_the_content_whatever_the_order_of_its_keys() -
     assert content_digest({"a": 1}) == canonical.digest(b'{"a":1}')
 
 
-@pytest.mark.parametrize("content", [float("nan"), {1: 2}, {"a": object()}, "\ud800"], ids=str)
+@pytest.mark.parametrize(
+    "content", [float("nan"), {1: 2}, {"a": object()}, "\ud800"], ids=["nan", "key", "object", "surrogate"]
+)
 def test_m_ap10_content_is_json_and_nothing_else(content: Any) -> None:
     with pytest.raises(InvalidContent):
         content_digest(content)

@@ -115,13 +115,10 @@ def app_of(log: CallLog) -> App:
 
 async def go_on(order: dict[str, Any], url: str, log: CallLog) -> int:
     """Begin the run, or go on with it; return how many commits that took."""
-    commits = 0
-    async with open_store(url) as inner:
-        store = DyingStore(inner, order["at"], order["side"])
-        async with Ledger(store, ttl=30) as ledger:  # type: ignore[arg-type]
-            await (_agent if order["what"] == "agent" else _handler)(order["run"], ledger, log)
-        commits = store.commits
-    return commits
+    store = DyingStore(open_store(url), order["at"], order["side"])
+    async with store, Ledger(store, ttl=30) as ledger:
+        await (_agent if order["what"] == "agent" else _handler)(order["run"], ledger, log)
+    return store.commits
 
 
 async def _agent(run_id: str, ledger: Ledger, log: CallLog) -> None:
