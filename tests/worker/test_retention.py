@@ -1,7 +1,10 @@
 """Settled runs go when they have outlived their time, and only those."""
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +98,20 @@ async def _gone(store: Store, run_id: str) -> bool:
 @pytest.mark.parametrize("took_s, pause_s", [(0.0, 60.0), (5.0, 55.0), (6.0, 54.0), (30.0, 270.0)])
 def test_a_repair_pass_over_many_runs_takes_a_tenth_of_the_time_at_most(took_s: float, pause_s: float) -> None:
     assert leader.pause_s(took_s) == pause_s
+
+
+async def test_a_fleet_is_told_by_the_command_how_long_to_keep(tmp_path: Path) -> None:
+    (tmp_path / "its.py").write_text("from tenure import App\napp = App()\n@app.kind('k')\nasync def k(run, x): ...\n")
+    url = f"sqlite:///{tmp_path / 'tenure.db'}"
+    command = [sys.executable, "-m", "tenure", "--store", url, "worker", "its:app", "--processes", "1"]
+    async with open_store(url) as store:
+        await settle(store, "done", Status.COMPLETED)
+        await settle(store, "bad", Status.FAILED)
+        kept = ["--retain", "completed=0s", "--retain", "cancelled=1d"]
+        with subprocess.Popen([*command, *kept], cwd=tmp_path) as fleet:  # noqa: ASYNC220 - a real fleet
+            try:
+                await until(lambda: _gone(store, "done"), seconds=60)
+            finally:
+                fleet.terminate()
+                assert fleet.wait(timeout=60) == 0
+        assert await ids(store) == {"bad"}
