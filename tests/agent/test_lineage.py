@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from agent.parts import call, events
-from agent.test_context import TURNS, _agent, _replacements, _shown, _walker
+from agent.test_context import TURNS, _agent, _replacements, _shown, _walker, look
 from tenure import Context, Ledger, LineageBroken, ModelRequest, RunFailed, Status
 from tenure.agent.agent import Agent
 from tenure.agent.checkpointed import CheckpointedAgent
 from tenure.agent.tool import tool
 from tenure.core import canonical
 from tenure.core.lineage import block_digest
-from tenure.core.messages import Message, ToolMessage, assistant, to_json
+from tenure.core.messages import Message, ToolMessage, assistant, to_json, user
 from tenure.testing.models import FunctionModel
 
 
@@ -74,3 +74,15 @@ async def test_m_jr17_m_jr18_a_request_names_each_new_block_with_its_origin_and_
     parts = [(to_json(m)["role"], p) for m in _shown(model.asked[2]) for p in to_json(m)["parts"]]
     assert [b["digest"] for e in found[:3] for b in e["blocks"]] == [block_digest(*part) for part in parts]
     assert {e["system"] for e in found} == {canonical.digest(b"Walk.")}
+
+
+async def test_what_a_policy_leaves_has_to_fit_into_an_event(ledger: Ledger) -> None:
+    def hook(context: Context) -> Sequence[Message] | None:
+        return [user("x" * 5_000_000), *context.messages[1:]] if context.step == 2 else None
+
+    agent = Agent(FunctionModel(_walker), name="walker", tools=[look], context=hook)
+    with pytest.raises(RunFailed) as caught:
+        await CheckpointedAgent(agent, ledger).run("go", id="w1")
+    assert caught.value.failure == "INVALID_CONTENT"
+    assert "context policy hook" in caught.value.detail
+    assert "keep less" in caught.value.detail

@@ -234,11 +234,11 @@ async def test_b116_a_held_call_whose_tool_is_gone_is_left_to_a_worker_that_has_
     assert [shape["instructions"] for shape in shapes] == ["Otherwise."], "what changed is journaled"
 
 
-@pytest.mark.parametrize("scheme", ["sqlite", "valkey"])
+@pytest.mark.parametrize("scheme", ["sqlite", "valkey", "postgres"])
 async def test_a_fork_lives_on_every_store(
     scheme: str, request: pytest.FixtureRequest, tmp_path: Path, namespace: str
 ) -> None:
-    url = f"sqlite:///{tmp_path}/runs.db" if scheme == "sqlite" else request.getfixturevalue("valkey_url")
+    url = f"sqlite:///{tmp_path}/runs.db" if scheme == "sqlite" else request.getfixturevalue(f"{scheme}_url")
     async with open_store(url, namespace=namespace) as store, Ledger(store) as ledger:
         await walk(ledger)
         fork = await ledger.fork("w1", at=5, id="w2")

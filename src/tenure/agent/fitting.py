@@ -26,7 +26,7 @@ from tenure.core.messages import (
 )
 from tenure.core.run import Run
 from tenure.core.saying import aside, replacement
-from tenure.errors import LineageBroken, NotAllowed
+from tenure.errors import InvalidContent, LineageBroken, NotAllowed
 from tenure.lease import Lease
 
 _READ_ONLY = (SlidingWindow, Summarise, CompactResults)
@@ -142,7 +142,11 @@ class Fitting:
             fitted=(state.step + 1, index + 1),
         )
         base = not state.scope
-        event = replacement(after, self._lease.state, policy=name, index=index, dropped=dropped, base=base)
+        try:
+            event = replacement(after, self._lease.state, policy=name, index=index, dropped=dropped, base=base)
+        except InvalidContent as error:
+            message = f"what context policy {name} left cannot be stored ({error.message}); let it keep less"
+            raise InvalidContent(message, path=error.path) from None
         await self._commit([event], base=base)
 
 

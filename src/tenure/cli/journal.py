@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from tenure.cli.exits import Exit, UsageError
-from tenure.cli.output import hint, write
+from tenure.cli.output import hint
 from tenure.cli.place import Place, command
 
 
@@ -48,7 +49,9 @@ async def export(
             from tenure.cli.look import not_found
 
             raise not_found(store, run_id)
-        write(first_line(run_id).decode())
+        out = sys.stdout.buffer  # bytes are what the digests are of, whatever the terminal's encoding
+        out.write(first_line(run_id))
         async for _, line in export_lines(store, run_id):
-            write(line.decode())
+            out.write(line)
+        out.flush()
     return Exit.OK

@@ -85,13 +85,15 @@ async def _verified(store: Store, run_id: str) -> Verification:
     """A record that cannot be read is a failure of that run, and hides no other."""
     from tenure.core.journal import Finding
     from tenure.core.verify import Verification
-    from tenure.errors import CorruptRecord
+    from tenure.errors import CorruptRecord, StoreTooNew
     from tenure.verifying import verified
 
     try:
         return await verified(store, run_id)
     except CorruptRecord as error:
         return Verification(run=run_id, failures=(Finding(code="RECORD", seq=0, detail=error.message),))
+    except StoreTooNew as error:
+        return Verification(run=run_id, inconclusive=(Finding(code="NEWER", seq=0, detail=error.message),))
 
 
 class _Tally:
