@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from tenure import InvalidContent, InvalidId, Ledger, NotAllowed, Status, open_store
 from tenure.core import build, canonical
@@ -146,3 +149,17 @@ def test_what_most_values_are_is_sure_to_be_plain() -> None:
     value = {"role": "assistant", "content": "é", "calls": [{"id": 1, "ok": True, "none": None, "score": 0.5}]}
     assert canonical._is_plain(value, canonical.MAX_DEPTH)
     assert canonical._is_plain(nested(64), canonical.MAX_DEPTH)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@drawn(JSON)
+@settings(deadline=None)
+def test_i26_what_was_read_is_written_again_in_the_same_bytes_without_a_check(value: Any) -> None:
+    data = canonical.encode(value)
+    assert canonical.again(canonical.decode(data)) == data

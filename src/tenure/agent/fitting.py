@@ -12,7 +12,7 @@ from tenure.agent.agent import Agent
 from tenure.agent.asking import Asking
 from tenure.agent.context import CompactResults, Context, ContextPolicy, SlidingWindow, Summarise
 from tenure.agent.model import Model, ModelReply, ModelRequest
-from tenure.core import history
+from tenure.core import canonical, history
 from tenure.core.lineage import CONTEXT, Block, Lineage, block_digest
 from tenure.core.loop import AgentState
 from tenure.core.messages import (
@@ -31,6 +31,10 @@ from tenure.lease import Lease
 
 _READ_ONLY = (SlidingWindow, Summarise, CompactResults)
 """Policies that are known to leave what they are shown as it is, and need no copy of it."""
+
+
+MAX_LEFT_BYTES = canonical.MAX_EVENT_BYTES - 64 * 1024
+"""An event has the rest of the state beside the conversation."""
 
 
 class Committing(Protocol):
@@ -131,6 +135,11 @@ class Fitting:
         if made := _calls(found) - _calls(state.messages):
             message = f"context policy {name} returned call {min(made)}, which the model never made; take it out"
             raise NotAllowed(message, run=self._lease.run)
+        try:
+            canonical.encode([to_json(one) for one in found], depth=canonical.RESTATED_DEPTH, limit=MAX_LEFT_BYTES)
+        except InvalidContent as error:
+            message = f"what context policy {name} left cannot be stored ({error.message}); let it keep less"
+            raise InvalidContent(message, path=error.path) from None
         await self._ready()
         label = f"{CONTEXT}{state.step + 1}.{index}"
         lineage, dropped = _derived(state.lineage, given, found, label)
@@ -142,11 +151,7 @@ class Fitting:
             fitted=(state.step + 1, index + 1),
         )
         base = not state.scope
-        try:
-            event = replacement(after, self._lease.state, policy=name, index=index, dropped=dropped, base=base)
-        except InvalidContent as error:
-            message = f"what context policy {name} left cannot be stored ({error.message}); let it keep less"
-            raise InvalidContent(message, path=error.path) from None
+        event = replacement(after, self._lease.state, policy=name, index=index, dropped=dropped, base=base)
         await self._commit([event], base=base)
 
 

@@ -48,6 +48,11 @@ def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES, depth: int = MAX_DEP
     return data
 
 
+def again(value: Any, /) -> bytes:
+    """Return the canonical bytes of a value that was read from such bytes; it is not checked anew."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
 def decode(data: bytes, /) -> Any:
     """Return the value of JSON bytes; duplicate keys, NaN, infinities and deep nesting raise InvalidContent."""
     if data.count(b"[") + data.count(b"{") > _READ_DEPTH:

@@ -20,9 +20,6 @@ MODEL = "model:"
 REFUSED = "refused:"
 CONTEXT = "context:"
 
-_DEPTH = canonical.MAX_DEPTH + 2
-"""A block stands in a list around the value that a tool returned."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
@@ -47,7 +44,7 @@ class Block:
 
 def block_digest(role: str, part: Any, /) -> str:
     """Return the digest of a block: SHA-256 over the canonical bytes of `[role, part]`."""
-    return canonical.digest(canonical.encode([role, part], depth=_DEPTH))
+    return canonical.digest(canonical.again([role, part]))
 
 
 def chained(before: str, digest: str, /) -> str:
