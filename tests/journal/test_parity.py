@@ -21,7 +21,7 @@ from tenure import (
     tool,
     verify_run,
 )
-from tenure.core import journal, restating
+from tenure.core import canonical, journal, restating
 from tenure.core.loop import AgentState, fold
 from tenure.core.messages import assistant
 from tenure.errors import CorruptRecord
@@ -107,3 +107,13 @@ async def test_m_jr22_a_forward_gap_or_a_repeat_of_a_step_is_named_at_its_event(
     folds = [one.detail for one in found.failures if one.code == "FOLD"]
     assert len(folds) == 1
     assert "answer 10 follows answer 8" in folds[0]
+
+
+async def test_m_jr14_m_jr15_the_end_of_a_run_is_an_event_of_the_commit_that_ends_it(ledger: Ledger) -> None:
+    run, rows = await walk(ledger)
+    body = canonical.decode(rows[-1].body)
+    assert [event["type"] for event in body["events"]] == ["run/end"]
+    assert body["effects"]["status"] == body["events"][0]["status"] == run.status.value == "completed"
+    assert (run.last_seq, run.head) == (rows[-1].seq, rows[-1].digest)
+    bases = [row.seq for row in rows if b'"type":"context/replace"' in row.body]
+    assert run.base_seq == bases[-1], "an event and the checkpoint that it is are one write"
