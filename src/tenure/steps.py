@@ -6,10 +6,10 @@ value goes through the codec and back on the first run too, so its type is the s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import anyio
@@ -20,12 +20,13 @@ from tenure.codec import fits, from_json_value, round_trip
 from tenure.core import canonical, ids, journal
 from tenure.core.approvals import RESOLVE, content_digest, resolution
 from tenure.core.journal import Event
-from tenure.core.run import Request
+from tenure.core.run import Ask, Request
 from tenure.effects import InboxUnread
 from tenure.errors import CancelRequested, NotAllowed, ReplayDrift, RunSuspended, StepFailed, said
 from tenure.heartbeat import native_loop, soon
 from tenure.lease import Lease
 from tenure.retry import Retry, of_the_attempt
+from tenure.suspending import Wait
 
 EFFECTS = ("repeat", "reconcile", "ask", "fail")
 QUIET_TURNS = 8
@@ -52,20 +53,6 @@ class Call:
     def name(self) -> str:
         """Return the name of the step's record."""
         return f"step:{self.key}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """What one place of a call waits for: a time of the store, signals, requests with what they show, any of them.
-
-    `events` land with the suspension.
-    """
-
-    ends_ms: int | None = None
-    signals: tuple[str, ...] = ()
-    requests: Mapping[str, Request] = field(default_factory=dict)
-    contents: Mapping[str, Any] = field(default_factory=dict)
-    events: tuple[bytes, ...] = ()
 
 
 class Steps:
@@ -159,8 +146,7 @@ class Steps:
         if self.cut_for:
             # The handler's own clean-up: it runs whenever the run waits, so what it does is no step.
             await anyio.lowlevel.checkpoint()
-            message = f"run {self._run_id} is suspended and starts no step ({key!r}) until it is called again"
-            raise RunSuspended(message, run=self._lease.run)
+            raise self._suspended(f"step {key!r}")
         if self.draining:
             await self._park()
         self._lease.check()
@@ -176,6 +162,10 @@ class Steps:
             self._cut()
         await anyio.sleep_forever()
         raise AssertionError  # pragma: no cover - nothing wakes it but cancellation
+
+    def _suspended(self, what: str) -> RunSuspended:
+        message = f"run {self._run_id} is being suspended at {what}; let the call end, it is made again"
+        return RunSuspended(message, run=self._lease.run)
 
     def _cut(self) -> None:
         # From the loop and not from here: who cancels is passed over at first, and a coroutine that a thread awaits is
@@ -205,7 +195,10 @@ class Steps:
                     if not self._parked:  # else it is a drain that cuts, and the next call waits for this, too
                         self.cut_for = tuple(self._waits)
                     self._cut()
-                    await anyio.sleep_forever()
+                    # On trio a coroutine that a thread awaits is in no scope of the handler's: it has to be told.
+                    with anyio.move_on_after(0.05):
+                        await anyio.sleep_forever()
+                    raise self._suspended("a wait")
                 await calm.wait()
         finally:
             self._waits.remove(wait)
@@ -243,10 +236,10 @@ class Steps:
             async with self.turn:
                 request = lease.state.asked.latest(RESOLVE, call.name)
                 asked = lease.run.requests.get(request)
-                said = [item for item in await lease.inbox() if item.name == request]
+                said = [item for item in await lease.inbox() if item.name == request and item.ask is not Ask.SIGNAL]
                 if asked is None or not said:
                     break
-                how, value = resolution(said[0])
+                how, value = resolution(said)
                 also: list[bytes] = []
                 if how == "result" and fits(value, call.type_):
                     also = [journal.event(journal.RECORD, name=call.name, value=value)]

@@ -6,6 +6,7 @@ What was posted before that commit is found by it: a decision or signal that arr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tenure.core import journal
@@ -16,6 +17,20 @@ from tenure.errors import NotAllowed
 
 if TYPE_CHECKING:
     from tenure.lease import Lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What one place of a call waits for: a time of the store, signals, requests with what they show, any of them.
+
+    `events` land with the suspension.
+    """
+
+    ends_ms: int | None = None
+    signals: tuple[str, ...] = ()
+    requests: Mapping[str, Request] = field(default_factory=dict)
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    events: tuple[bytes, ...] = ()
 
 
 async def suspend(

@@ -18,8 +18,8 @@ from tenure.core.run import Ask, Item, Request
 from tenure.effects import InboxUnread, due_of, milliseconds
 from tenure.errors import ReplayDrift, RequestExpired
 from tenure.lease import Lease
-from tenure.steps import Steps, Wait
-from tenure.suspending import decided, withdrawn
+from tenure.steps import Steps
+from tenure.suspending import Wait, decided, withdrawn
 
 
 class Waits:

@@ -234,6 +234,21 @@ async def test_a_word_that_says_nothing_is_consumed_and_asked_for_again(bench: B
     assert await durable.recover("w1") == "done"
 
 
+async def test_a_word_that_was_revoked_is_consumed_and_asked_for_again(bench: Bench) -> None:
+    agent = agent_of(bench.effect("pay", effect="ask"))
+    durable = CheckpointedAgent(agent, bench.ledger)
+    await bench.abandon(agent)
+    with pytest.raises(RunSuspended):
+        await durable.recover("w1")
+    await durable.resolve("w1", "c-pay", repeat=True)
+    name, digest = "resolve:c-pay", (await bench.ledger.load("w1")).requests["resolve:c-pay"].digest
+    await bench.ledger.ask(build.post(run="w1", item="taken back", name=name, ask=Ask.REVOKE, request=digest))
+    with pytest.raises(RunSuspended):
+        await durable.recover("w1")
+    assert (await bench.ledger.load("w1")).wants == ("resolve:c-pay#2",)
+    assert bench.made == ["pay c-pay 1"]
+
+
 async def test_m_ck43_a_result_that_was_recorded_is_never_in_doubt(bench: Bench) -> None:
     agent = agent_of(bench.effect("pay", block=False, effect="fail"), bench.effect("look"))
     await bench.abandon(agent)

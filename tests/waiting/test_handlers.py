@@ -192,7 +192,8 @@ async def test_a_signal_that_comes_while_the_call_is_cut_is_not_slept_over(monke
         assert (await handle.result(), waiting.did) == ("just now", ["called", "called"])
 
 
-async def test_a_plain_function_waits_as_well() -> None:
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_plain_function_waits_as_well_on_both_loops() -> None:
     waiting = Waiting()
 
     @waiting.handler

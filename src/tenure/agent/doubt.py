@@ -49,12 +49,15 @@ class Doubt:
         """Consume what people said about these calls, in one commit with what follows; return those to repeat."""
         while True:
             by_request = {self._state.request_of(call.id): call for call in calls}
-            items = [item for item in await self._lease.inbox() if item.name in by_request and item.ask is Ask.DECIDE]
+            asks = (Ask.DECIDE, Ask.REVOKE)
+            items = [item for item in await self._lease.inbox() if item.name in by_request and item.ask in asks]
             if not items:
                 return []
             follows: list[bytes] = []
             again: list[ToolCall] = []
-            for item in items:
+            # What was revoked decides nothing: it is consumed, and asked for anew.
+            revoked = {item.name for item in items if item.ask is Ask.REVOKE}
+            for item in (item for item in items if item.name not in revoked):
                 call = by_request[item.name]
                 how, event = self._follow(call, item)
                 if how == "repeat":
@@ -64,7 +67,7 @@ class Doubt:
             if again:
                 follows.append(calls_started([call.id for call in again], scope=self._state.scope))
             try:
-                stored = await self._lease.consume(items, closes=[item.name for item in items], also=follows)
+                stored = await self._lease.consume(items, closes=sorted({item.name for item in items}), also=follows)
             except InboxUnread:
                 continue  # something else was said meanwhile: read that too
             await self._land(stored)

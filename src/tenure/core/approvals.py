@@ -6,7 +6,7 @@ and by what it is about. Asked anew it has the next number, because an id takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -148,15 +148,15 @@ def decision_of(item: Item, asked: Request, /) -> Decision | None:
     )
 
 
-def resolution(item: Item, /) -> tuple[str, Any]:
+def resolution(said: Sequence[Item], /) -> tuple[str, Any]:
     """Return what a person said about how a call ended (result, repeat, fail; else empty), and the result."""
     try:
-        said = canonical.decode(item.body)
+        value = canonical.decode(said[0].body)
     except InvalidContent:
-        said = None
-    if item.ask is not Ask.DECIDE or not isinstance(said, dict):
+        value = None
+    if not isinstance(value, dict) or any(item.ask is not Ask.DECIDE for item in said):
         return "", None
-    return str(said.get("how")), said.get("result")
+    return str(value.get("how")), value.get("result")
 
 
 def expired_decision(request: str, asked: Request, /) -> Decision:
