@@ -25,7 +25,7 @@ async def resend(
     *,
     within_s: float | None = None,
 ) -> Reply:
-    """Return the reply to a question, asked again after 20 ms, then doubling to 1 s, until `within_s` or for ever.
+    """Return the reply to a question, asked again after 20 ms, then doubling to 0.5 s, until `within_s` or for ever.
 
     Only for requests that carry their own key. What bounds an endless one is a check of the lease in the attempt. A
     cancellation point; the last error is raised as it is.
@@ -45,7 +45,7 @@ async def resend(
 
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(UNANSWERED),
-        wait=wait_exponential(multiplier=0.02, max=1.0) + wait_random(0, 0.02),
+        wait=wait_exponential(multiplier=0.02, max=0.5) + wait_random(0, 0.02),
         stop=stop_never if within_s is None else lambda _: clock.boot_ns() >= until_ns,
         sleep=clock.sleep,
         reraise=True,
