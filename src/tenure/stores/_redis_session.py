@@ -67,10 +67,11 @@ class Session:
             count, number = where.shards, 0
             while number < (count or 1):
                 keys = Keys(wish.namespace, number)
-                if not roads or where.setup is Setup.CLUSTER:
+                another = not roads or where.setup is Setup.CLUSTER
+                if another:
                     roads.append(await Road.open(lines, keys.meta, durability=wish.durability, allow=wish.allow))
                 shards.append(Shard.on(roads[-1], keys, kinds, where, wish.clock))
-                await shards[-1].prepare(count, shards[0].salt)
+                await shards[-1].prepare(count, shards[0].salt, load_scripts=another)
                 count, number = shards[0].shards, number + 1
         except BaseException:
             await listener.aclose()

@@ -52,25 +52,26 @@ class Shard:
         stubs = Stubs(keys=keys, kinds=kinds, native=native, safe=road.safe, clock=clock, large=large)
         return cls(where=where, keys=keys, kinds=kinds, road=road, stubs=stubs, large=large)
 
-    async def prepare(self, shards: int | None, salt: str, /) -> None:
+    async def prepare(self, shards: int | None, salt: str, /, *, load_scripts: bool = True) -> None:
         """Load the scripts, lay down meta where there is none, and learn how many shards the layout has."""
         self.salt = salt
         if not self.road.is_replica:
             self.shards = shards or 1
-            await self._prepare()
+            if load_scripts:
+                await self._load_scripts()
+            if not (await self.asked(pack("EXISTS", self.keys.meta)))[0]:  # a full server can be opened, to delete runs
+                await self._lay_down_meta()
         (flat,) = await self.asked(pack("HGETALL", self.keys.meta))
         meta = text_fields(flat)
         self.shards = check.refuse_meta(meta, self.where, shards)
         self.salt = meta.get("salt", "")
 
-    async def _prepare(self) -> None:
-        """Load the scripts, see that they may call what they call, and lay down meta where there is none."""
+    async def _load_scripts(self) -> None:
+        """Load the scripts, and see that they may call what they call."""
         *_, refused = await self.asked(
             *(load(name) for name in NAMES), *self.stubs.probe(secrets.token_hex(8)).packed()
         )
         check.refuse_rights(refused, self.where)
-        if not (await self.asked(pack("EXISTS", self.keys.meta)))[0]:  # a full server can be opened, to delete runs
-            await self._lay_down_meta()
 
     async def _lay_down_meta(self) -> None:
         salt = self.salt or secrets.token_hex(4)
