@@ -129,6 +129,7 @@ def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
     Its schema is there. It flushes nothing to its disk, so its level is `local`.
     """
     if url := os.environ.get("TENURE_TEST_POSTGRES_URL"):
+        prepare_postgres(url)
         yield url
         return
     with ExitStack() as serving:

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
-from faults.planting import MEMORY, SQLITE, VALKEY, Fault
+from faults.planting import MEMORY, POSTGRES, SQLITE, VALKEY, Fault
 
 RULES = "core/rules.py"
 HEAD, COMMIT, CLAIM, REST = (f"stores/lua/{name}.lua" for name in ("head", "commit", "claim", "rest"))
+PG_SHARED, PG_COMMIT, PG_CLAIM, PG_REST, PG_CHANGE = (
+    f"stores/sql/postgres/law_1_{name}.sql" for name in ("shared", "commit", "claim", "rest", "change")
+)
 CHANGE_SQL, FILE_SQL = "stores/sql/sqlite/change.sql", "stores/sql/sqlite/file.sql"
 
 FENCE = "test_i01_only_the_recorded_grant_writes"
@@ -24,9 +27,11 @@ WANTED = "test_i15_what_is_wanted_wakes"
 THIRD = "test_i22_the_third_takeover"
 HANDED_BACK = "test_i11_a_run_that_is_handed_back"
 BOUND = "test_i15_a_decision_is_bound"
+PLAIN = "test_i01_i06_the_plain_step_is_fenced"
 
 _law = Fault(name="", file=RULES, old="", new="", by=MEMORY, caught="")
 _sql = replace(_law, file=CHANGE_SQL, by=SQLITE)
+_pg = replace(_law, file=PG_CHANGE, by=POSTGRES)
 _lua = replace(_law, file=HEAD, by=VALKEY)
 
 _HOLDS = "return (run.token, run.nonce, run.epoch) == (grant.token, grant.nonce, grant.epoch)"
@@ -152,4 +157,37 @@ LUA = [
             old="text(max(f.floor, run.token))", new="f.floor"),
 ]  # fmt: skip
 
-FAULTS = [*LAW, *SQL, *LUA]
+_PG_HOLDS = "brief.token = (c ->> 'token')::bigint AND brief.nonce = c ->> 'nonce'"
+
+PLPGSQL = [
+    replace(_pg, name="token not compared (PostgreSQL)", old=_PG_HOLDS, caught=PLAIN,
+            new="brief.nonce = c ->> 'nonce'"),
+    replace(_pg, name="nonce not compared (PostgreSQL)", old=_PG_HOLDS, caught=PLAIN,
+            new="brief.token = (c ->> 'token')::bigint"),
+    replace(_pg, name="epoch of the store not compared (PostgreSQL)", caught=HISTORY,
+            old="            AND brief.epoch = c ->> 'epoch' AND brief.epoch = f.epoch AND",
+            new="            AND brief.epoch = c ->> 'epoch' AND"),
+    replace(_pg, name="lease lives one millisecond longer (PostgreSQL)", caught=PLAIN,
+            old="AND brief.lease_until_ms > f.ms AND", new="AND brief.lease_until_ms >= f.ms AND"),
+    replace(_pg, name="step guard dropped (PostgreSQL)", caught=PLAIN,
+            old="brief.last_seq = (r ->> 'seq')::bigint - 1 AND brief.head = c ->> 'prev'", new="true"),
+    replace(_pg, name="crash counter not reset (PostgreSQL)", caught=CRASHES,
+            old="CASE WHEN c ->> 'step' = '0' THEN x.crashes ELSE 0 END", new="x.crashes"),
+    replace(_pg, name="a renewal of another grant lands (PostgreSQL)", file=PG_CLAIM, caught=FENCE,
+            old="run.token = (g ->> 'token')::bigint AND run.nonce = g ->> 'nonce' AND run.epoch", new="run.epoch"),
+    replace(_pg, name="inbox guard dropped (PostgreSQL)", file=PG_COMMIT, caught=UNREAD,
+            old="WHEN (c ->> 'inbox_seq')::bigint <> run.inbox_seq THEN 'inbox'",
+            new="WHEN (c ->> 'inbox_seq')::bigint < 0 THEN 'inbox'"),
+    replace(_pg, name="already leaves no mark (PostgreSQL)", file=PG_SHARED, caught=AGAIN,
+            old="SET touch = r.touch + 1", new="SET touch = r.touch"),
+    replace(_pg, name="tokens count from one (PostgreSQL)", file=PG_SHARED, caught="test_i02_a_claim_gives_a_grant",
+            old="SELECT greatest(token + 1, f.us)", new="SELECT token + 1"),
+    replace(_pg, name="forfeit queues (PostgreSQL)", file=PG_REST, caught=FORFEIT,
+            old="CASE how WHEN 'yield' THEN 'queued' ELSE run.status END",
+            new="CASE WHEN how IN ('yield', 'forfeit') THEN 'queued' ELSE run.status END"),
+    replace(_pg, name="deletion forgets the token (PostgreSQL)", file=PG_REST, caught=DELETED,
+            old="greatest(s.floor, run.token) WHERE s.number = f.space;\n    RETURN tenure.answer_1('landed'",
+            new="s.floor WHERE s.number = f.space;\n    RETURN tenure.answer_1('landed'"),
+]  # fmt: skip
+
+FAULTS = [*LAW, *SQL, *PLPGSQL, *LUA]

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ SOURCE = ROOT / "src"
 MEMORY = "tests/contract/test_memory.py::TestMemory"
 SQLITE = "tests/contract/test_sqlite.py::TestSqlite"
 VALKEY = "tests/contract/test_redis.py::TestRedis"
+POSTGRES = "tests/contract/test_postgres.py::TestPostgres"
 ONCE = {MEMORY: "asyncio", VALKEY: "valkey9"}  # of the ways in which the same tests run, the quickest
 
 
@@ -46,7 +48,7 @@ def plant(fault: Fault, folder: Path) -> Path:
     return copy
 
 
-def run(source: Path, by: str, chosen: str, *, valkey_url: str = "") -> tuple[int, str]:
+def run(source: Path, by: str, chosen: str, *, url: str = "") -> tuple[int, str]:
     """Run the chosen tests against a copy of the source until the first fails; return pytest's exit code and words."""
     only = f"({chosen}) and {ONCE[by]}" if by in ONCE else chosen
     command = [
@@ -65,11 +67,21 @@ def run(source: Path, by: str, chosen: str, *, valkey_url: str = "") -> tuple[in
     ]
     env = {**os.environ, "PYTHONPATH": str(source), "CI": "true"}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # half of a short run would be spent on loading what it does not use
-    if valkey_url:
-        env["TENURE_TEST_VALKEY_URL"] = valkey_url
+    if url:
+        env["TENURE_TEST_POSTGRES_URL" if by == POSTGRES else "TENURE_TEST_VALKEY_URL"] = url
     env.pop("PYTEST_XDIST_WORKER", None)
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+def database(url: str) -> str:
+    """Return the URL of a new database on the server: the functions of a faulty copy must not meet the sound ones."""
+    import psycopg
+
+    name = f"fault_{uuid.uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return url.rpartition("/")[0] + "/" + name
 
 
 def caught(code: int, words: str) -> bool:
