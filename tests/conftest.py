@@ -116,7 +116,7 @@ def start_redis() -> Iterator[StartRedis]:
                     kind, unix=unix, options={name.replace("_", "-"): value for name, value in options.items()}
                 )
             except ServerMissing as missing:
-                _skip_or_fail(missing)
+                skip_or_fail(missing)
             return started.enter_context(server)
 
         yield start
@@ -136,7 +136,7 @@ def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
         try:
             server = serving.enter_context(PostgresServer())
         except ServerMissing as missing:
-            _skip_or_fail(missing)
+            skip_or_fail(missing)
         prepare_postgres(server.url)
         yield server.url
         commits = asyncio.run(_commits(server.url))
@@ -179,7 +179,7 @@ def start_postgres() -> Iterator[StartPostgres]:
             try:
                 server = started.enter_context(PostgresServer(options=options, copy_of=copy_of))
             except ServerMissing as missing:
-                _skip_or_fail(missing)
+                skip_or_fail(missing)
             if migrated and copy_of is None:
                 prepare_postgres(server.url)
             return server
@@ -192,7 +192,7 @@ def _exercised(kind: ServerKind, config: pytest.Config) -> Iterator[Endpoint]:
         try:
             served = serving.enter_context(endpoint(kind))
         except ServerMissing as missing:
-            _skip_or_fail(missing)
+            skip_or_fail(missing)
         yield served
         commands = int(server_section(served.url, "stats")["total_commands_processed"])
         config.stash.setdefault(EXERCISED, []).append(
@@ -200,7 +200,8 @@ def _exercised(kind: ServerKind, config: pytest.Config) -> Iterator[Endpoint]:
         )
 
 
-def _skip_or_fail(missing: ServerMissing) -> NoReturn:
+def skip_or_fail(missing: ServerMissing) -> NoReturn:
+    """End the test for want of a server."""
     # A run that is meant to prove something may not pass by leaving a server out.
     if os.environ.get("CI") == "true":
         pytest.fail(str(missing), pytrace=False)

@@ -1,20 +1,21 @@
 """The PostgreSQL store keeps the contract: on a clock that the test moves, and on a server that is killed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
 import psycopg
 import pytest
 
-from conftest import StartPostgres
+from conftest import StartPostgres, skip_or_fail
 from tenure.clock import ManualClock
 from tenure.core.run import Run, Why
 from tenure.store import Store
 from tenure.stores import open_store
+from tenure.testing._pooler import Pooler
 from tenure.testing.contract import StoreContract
 from tenure.testing.contract_case import claim, nonce, write
-from tenure.testing.servers import PostgresServer
+from tenure.testing.servers import PostgresServer, ServerMissing
 
 
 class PostgresCase(StoreContract):
@@ -80,6 +81,32 @@ class TestPostgres(PostgresCase):
 
     async def advance_ms(self, ms: int) -> None:
         self.clock.advance(ms=ms)
+
+
+@pytest.fixture(scope="session")
+def pooler_url(postgres_url: str) -> Iterator[str]:
+    try:
+        with Pooler(postgres_url) as pooler:
+            yield pooler.url
+    except ServerMissing as missing:
+        skip_or_fail(missing)
+
+
+class TestPostgresThroughAPooler(PostgresCase):
+    """B101: each transaction runs in another session, so nothing may be kept in one."""
+
+    sequences = 12
+    least_landed = 1
+    lacks: ClassVar = {
+        "restart": "shown on a server of its own below",
+        "advance_ms": "the server's clock is the clock",
+    }
+
+    @pytest.fixture
+    async def store(self, pooler_url: str, namespace: str) -> AsyncIterator[Store]:
+        self.url = pooler_url
+        async with open_store(self.url, namespace=namespace) as store:
+            yield store
 
 
 @pytest.fixture(scope="class")

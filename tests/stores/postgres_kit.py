@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import anyio
 import psycopg
 
 
@@ -21,6 +22,13 @@ async def rows_of(url: str, statement: str, *values: object) -> list[Any]:
     async with connected(url) as connection:
         cursor = await connection.execute(statement.encode(), values)
         return await cursor.fetchall() if cursor.description else []
+
+
+async def until(url: str, statement: str, wanted: object, *values: object) -> None:
+    """Wait until a statement's first value is the one that is wanted."""
+    with anyio.fail_after(60):
+        while (await rows_of(url, statement, *values) or [(None,)])[0][0] != wanted:  # noqa: ASYNC110 - it is the server's
+            await anyio.sleep(0.02)
 
 
 class Proxy:

@@ -146,11 +146,11 @@ class PostgresServer:
         return self._process
 
     def _fill(self) -> None:
-        _own(self.folder)
+        own(self.folder)
         if self._copy_of is None:
             shutil.copytree(_template(os.getpid()), self.data)
             self.data.chmod(0o700)
-            _own(self.data)
+            own(self.data)
             return
         source = self._copy_of.url.removesuffix("/postgres")
         _run("pg_basebackup", "-D", str(self.data), "-d", source, "-R", "-c", "fast", "-X", "stream")
@@ -175,9 +175,9 @@ class PostgresServer:
 
     def _spawn(self) -> None:
         self._configure()
-        _own(self.data / "tenure.conf")
+        own(self.data / "tenure.conf")
         command = [str(program("postgres")), "-D", str(self.data)]
-        self._process = spawn(command, self.folder / "server.log", cwd=self.folder, user=_as_user()[1:-1])
+        self._process = spawn(command, self.folder / "server.log", cwd=self.folder, user=as_user()[1:-1])
 
     def _await_ready(self) -> None:
         until = time.monotonic() + START_TIMEOUT_S
@@ -226,7 +226,7 @@ def program(name: str) -> Path:
     for place in places:
         try:
             said = subprocess.run(
-                [*_as_user(), str(place / "postgres"), "--version"],
+                [*as_user(), str(place / "postgres"), "--version"],
                 capture_output=True, text=True, timeout=10, check=False,
             ).stdout  # fmt: skip
         except OSError:
@@ -253,7 +253,8 @@ def _user() -> pwd.struct_passwd | None:
     raise ServerMissing(f"PostgreSQL does not run as root, and none of {', '.join(USERS)} is a user here")
 
 
-def _as_user() -> list[str]:
+def as_user() -> list[str]:
+    """Return what makes a command run as somebody whom PostgreSQL takes."""
     user = _user()
     if user is None:
         return []
@@ -263,7 +264,8 @@ def _as_user() -> list[str]:
     return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
 
 
-def _own(path: Path) -> None:
+def own(path: Path) -> None:
+    """Give a folder to whom servers run as."""
     user = _user()
     if user is None:
         return
@@ -275,7 +277,7 @@ def _own(path: Path) -> None:
 
 def _run(name: str, *arguments: str) -> None:
     done = subprocess.run(
-        [*_as_user(), str(program(name)), *arguments],
+        [*as_user(), str(program(name)), *arguments],
         capture_output=True, text=True, timeout=60, check=False, cwd="/",
     )  # fmt: skip
     if done.returncode:
@@ -287,7 +289,7 @@ def _template(pid: int) -> Path:
     # Made once for each process: copying it takes a tenth of the time. By pid, because a fork must not remove it.
     folder = Path(tempfile.mkdtemp(prefix="tenure-pg-"))
     folder.chmod(0o755)
-    _own(folder)
+    own(folder)
 
     def remove() -> None:
         if os.getpid() == pid:
