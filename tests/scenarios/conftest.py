@@ -9,13 +9,15 @@ from tenure import Ledger, open_store
 from tenure.store import Store
 
 
-@pytest.fixture(params=["memory", "sqlite", "valkey9"])
+@pytest.fixture(params=["memory", "sqlite", "valkey9", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path, namespace: str) -> str:
     """A URL under which several store objects of this test find the same runs."""
     if request.param == "memory":
         return f"memory://{namespace}"
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/tenure.db"
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
     return str(request.getfixturevalue(request.param).url)
 
 
