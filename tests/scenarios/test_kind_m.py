@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from stores.postgres_kit import rows_of
 from tenure import (
     ActiveRun,
     Agent,
@@ -74,6 +75,16 @@ async def raw(store: Store, store_url: str, namespace: str) -> bytes:
         return repr(store._space).encode()
     if store_url.startswith("sqlite"):
         return b"".join(path.read_bytes() for path in _files(store_url.removeprefix("sqlite:///")))
+    if store_url.startswith("postgres"):
+        number = f"(SELECT number FROM tenure.space WHERE name = '{namespace}')"
+        runs = f"(SELECT number FROM tenure.run WHERE space = {number})"
+        wheres = {"run": f"space = {number}", "beat": f"space = {number}", "refused": f"space = {number}"}
+        wheres |= dict.fromkeys(("journal", "inbox", "blob"), f"run IN {runs}")
+        kept = [
+            await rows_of(store_url, f"SELECT * FROM tenure.{table} WHERE {where}") for table, where in wheres.items()
+        ]
+        assert kept[0]
+        return repr(kept).encode()
     client: Any = Redis.from_url(store_url)
     read: dict[Any, Any] = {
         b"string": client.get,

@@ -48,11 +48,6 @@ class PostgresServer:
         """Where it answers; the same after a restart."""
         return f"postgresql://{ROLE}@127.0.0.1:{self.port}/postgres"
 
-    @property
-    def pid(self) -> int:
-        """The process id, for signals of your own."""
-        return self._running().pid
-
     def start(self) -> Self:
         """Start it, or start it again on the data it left; returns when it takes connections."""
         if self._process is not None:
