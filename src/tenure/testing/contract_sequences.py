@@ -40,7 +40,7 @@ class SequenceContract(StoreCase):
             await sequence.play(steps=self.steps, claimed=number % 2 == 0)
         landed = {name: tally.landed(name) for name in (*CHANGES, *(f"end {how}" for how in How))}
         print(f"{type(self).__name__}, {sequences} sequences from seed {seed}, landed: {landed}")  # noqa: T201
-        assert self.lacking(tally) == {}
+        assert self.lacking(tally) == {}, landed
         if hasattr(self, "advance_ms"):
             # Only where time is moved by the sequence itself does the seed alone say what is met.
             self.met_enough(tally)
