@@ -42,3 +42,4 @@ def test_every_line_of_parity_names_a_test_that_exists_and_none_stands_twice() -
     ids = [one for row in rows for one in row.split("|")[1].strip().split(", ")]
     assert sorted(ids) == sorted(set(ids))
     assert {f"O-{n:02}" for n in range(1, 35)} | {f"O-L{n}" for n in range(1, 13)} <= set(ids)
+    assert {f"M-RS{n:02}" for n in range(1, 32)} | {f"M-RS-F{n}" for n in range(1, 17)} <= set(ids)
