@@ -10,7 +10,7 @@ import pytest
 from cli.kit import Writer, fill
 from tenure import archive
 from tenure.carry import Whole, bring, carried
-from tenure.core import build, journal
+from tenure.core import build, canonical, journal
 from tenure.core.run import Ask, Status, Verdict
 from tenure.core.verify import verify_run
 from tenure.errors import CorruptRecord
@@ -121,3 +121,17 @@ async def test_a_blob_that_is_gone_is_told_and_a_run_that_is_gone_is_nothing(tmp
         store.space.shelves["r1"].blobs.clear()
         with pytest.raises(CorruptRecord, match="of run r1 is gone"):
             await archive.whole(store, "r1")
+
+
+async def test_what_a_fork_begins_with_beside_its_journal_is_carried_too() -> None:
+    data = b"\x89PNG"
+    name = canonical.digest(data)
+    fork = {"run": "origin", "seq": 3, "head": "0" * 64, "step": 2}
+    change = build.fork(
+        run="r1", kind="k", value=1, code_version="", priority=0, tags={}, fork=fork, state={}, agent=None,
+        blobs={name: data},
+    )  # fmt: skip
+    async with open_store("memory://") as first, open_store("memory://") as second:
+        assert (await first.commit(change)).verdict is Verdict.LANDED
+        await move(first, second)
+        assert await second.blob("r1", name) == data

@@ -69,7 +69,7 @@ def fork(
         run=run,
         kind=kind,
         input_digest=journal.start_digest({"input": value, "fork": fork}),
-        row=journal.row(run, 1, "", journal.body([start], {}), None),
+        row=journal.row(run, 1, "", journal.body([start], {"blobs": sorted(blobs)} if blobs else {}), None),
         code_version=code_version,
         schema=SCHEMA,
         priority=priority,
