@@ -51,7 +51,7 @@ class SentinelSet(_Set):
         *,
         replicas: int = 2,
         sentinels: int = 3,
-        down_after_ms: int = 1_000,
+        down_after_ms: int = 1_500,
         options: Mapping[str, str | int] | None = None,
     ) -> None:
         super().__init__(kind, options)
