@@ -16,6 +16,7 @@ from tenure.approving import OpenRequest
 from tenure.core.run import Run
 from tenure.errors import NotAllowed
 from tenure.ledger import Ledger
+from tenure.redaction import Redaction, redaction_of
 from tenure.store import Store
 
 Out = TypeVar("Out")
@@ -27,15 +28,26 @@ class CheckpointedAgent(Generic[Out]):
     """An agent whose runs survive the death of the process.
 
     Takes an open ledger, an open store, a store's URL, or nothing for `sqlite:///.tenure/tenure.db`. What it has to
-    open it opens for each call, or once for the block `async with CheckpointedAgent(...)`.
+    open it opens for each call, or once for the block `async with CheckpointedAgent(...)`. `redact` is the ledger's.
     """
 
-    def __init__(self, agent: Agent[Out], store: Ledger | Store | str | None = None, /) -> None:
+    def __init__(
+        self,
+        agent: Agent[Out],
+        store: Ledger | Store | str | None = None,
+        /,
+        *,
+        redact: Redaction | bool | None = None,
+    ) -> None:
         given: object = agent  # what a type checker refuses is said at run time, too
         if not isinstance(given, Agent):
             message = f"a CheckpointedAgent takes an Agent, not {type(given).__name__}; give it the agent itself"
             raise NotAllowed(message)
         self.agent = agent
+        self._redaction = redaction_of(redact)
+        if self._redaction is not None and isinstance(store, Ledger) and store.redaction is None:
+            message = "the agent is to redact and the ledger it was given does not; pass redact= to the Ledger"
+            raise NotAllowed(message)
         self._given: Ledger | Store | str = DEFAULT_URL if store is None else store
         self._ledger: Ledger | None = None
         self._stack = AsyncExitStack()
@@ -61,10 +73,10 @@ class CheckpointedAgent(Generic[Out]):
         elif isinstance(found, str):
             from tenure.stores import open_store
 
-            async with open_store(found) as store, Ledger(store) as ledger:
+            async with open_store(found) as store, Ledger(store, redact=self._redaction) as ledger:
                 yield ledger
         else:
-            async with Ledger(found) as ledger:
+            async with Ledger(found, redact=self._redaction) as ledger:
                 yield ledger
 
     async def run(self, prompt: str, /, *, id: str | None = None, tags: Mapping[str, str] | None = None) -> Out:

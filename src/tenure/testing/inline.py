@@ -56,7 +56,8 @@ class Inline:
         self._opens = store is None
         self._given = app
         kinds = [*(app.kinds.values() if isinstance(app, App) else [app]), *more]
-        self._app = App(version=(app.version or None) if isinstance(app, App) else None)
+        given = app if isinstance(app, App) else App()
+        self._app = App(version=given.version or None, redact=given.redaction)
         self._app.kinds.update({kind.name: self._seen(kind) for kind in kinds})
         self._deps = deps
         self._stack = AsyncExitStack()
@@ -69,7 +70,8 @@ class Inline:
         try:
             if self._opens:
                 await self._stack.enter_async_context(self.store)
-            self.ledger = await self._stack.enter_async_context(Ledger(self.store, code_version=self._app.version))
+            ledger = Ledger(self.store, code_version=self._app.version, redact=self._app.redaction)
+            self.ledger = await self._stack.enter_async_context(ledger)
             if self._deps is _GIVEN:
                 app = self._given
                 self._deps = await self._stack.enter_async_context(app.running()) if isinstance(app, App) else None
