@@ -80,7 +80,7 @@ async def test_advancing_the_clock_wakes_a_run_that_sleeps_under_a_real_worker(s
         clock.advance(days=1, hours=23)
         assert (await handle.load()).status is Status.SUSPENDED
         clock.advance(hours=1)
-        assert await handle.result(timeout=30) == "rested"
+        assert await handle.result(timeout=60) == "rested"
 
 
 def test_a_run_that_waits_for_somebody_says_so() -> None:

@@ -42,7 +42,7 @@ async def test_a_worker_is_woken_by_the_clock(tenure_store, tenure_clock):
         while (await handle.load()).step == 0 or (await handle.load()).status is not Status.QUEUED:
             await tenure_store.woken(["run:r"], timeout=0.05)
         tenure_clock.advance(days=2)
-        assert await handle.result(timeout=30) == "two days on"
+        assert await handle.result(timeout=60) == "two days on"
 
 
 async def test_a_lost_reply_is_asked_again(tenure_faults):
