@@ -200,3 +200,15 @@ async def test_a_lost_lease_stops_the_agent_in_a_tool_and_nothing_more_is_writte
     assert names == ["model:1"]
     assert len(seen) == 1
     assert place.asked == [1]
+
+
+async def test_what_was_asked_plainly_is_replayed_by_a_stream_and_the_other_way_round() -> None:
+    for ways in ([plainly, streaming], [streaming, plainly]):
+        place = Place()
+
+        async def ask(place: Place = place, ways: list[Any] = ways) -> str:
+            return str(await ways.pop(0)(place.agent))
+
+        async with Inline(twice(ask)) as inline:
+            assert await inline.result(await inline.ledger.submit("k", None, id="r")) == "found 21"
+        assert (place.asked, len(place.called)) == ([1, 3, 5], 3)
