@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 import anyio
 import psycopg
 
+from tenure.core import build
+from tenure.store import Store
+from tenure.testing.contract_case import claim
+
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -29,6 +33,14 @@ async def until(url: str, statement: str, wanted: object, *values: object) -> No
     with anyio.fail_after(60):
         while (await rows_of(url, statement, *values) or [(None,)])[0][0] != wanted:  # noqa: ASYNC110 - it is the server's
             await anyio.sleep(0.02)
+
+
+async def begun(store: Store, name: str) -> Any:
+    """The record of a run that was created and claimed."""
+    await store.commit(build.create(run=name, kind="k", value=1))
+    answer = await store.commit(claim(name, ttl_ms=60_000))
+    assert answer.run is not None
+    return answer.run
 
 
 class Proxy:

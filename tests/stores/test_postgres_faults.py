@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,7 +11,7 @@ import psycopg
 import pytest
 
 from conftest import StartPostgres
-from stores.postgres_kit import connected, rows_of, until
+from stores.postgres_kit import begun, connected, rows_of, until
 from tenure import (
     Ledger,
     OutcomeUnknown,
@@ -27,12 +25,10 @@ from tenure import (
 from tenure.core import build
 from tenure.core.run import Answer, Renew, Verdict, Why
 from tenure.core.verify import verify_run
-from tenure.store import Durability, Restorable, Store
+from tenure.store import Durability
 from tenure.stores._postgres_connect import address
 from tenure.stores._postgres_migrate import KNOWN, migrate
-from tenure.testing._postgres_server import program
 from tenure.testing.contract_case import claim, grant_of, write
-from tenure.testing.contract_history import reattach
 
 LONG_S = 60
 
@@ -227,13 +223,6 @@ async def test_b023_a_row_that_somebody_else_has_locked_is_unknown_to_a_renewal_
             assert (await waiting).verdict is Verdict.LANDED
 
 
-async def begun(store: Store, name: str) -> Any:
-    await store.commit(build.create(run=name, kind="k", value=1))
-    answer = await store.commit(claim(name, ttl_ms=60_000))
-    assert answer.run is not None
-    return answer.run
-
-
 async def test_i10_a_standby_is_refused_and_promoted_the_holder_goes_on(
     start_postgres: StartPostgres, namespace: str
 ) -> None:
@@ -264,32 +253,3 @@ async def test_i10_a_standby_is_refused_and_promoted_the_holder_goes_on(
         run = await eventually(lambda: store.load("r1"))
         assert (run.status, run.attempt, run.crashes) == (Status.COMPLETED, 1, 0)
         assert verify_run(run, await store.tail("r1")).ok
-
-
-async def test_i10_a_dump_that_was_put_back_lets_nobody_go_on_with_what_it_lacks(
-    start_postgres: StartPostgres, namespace: str
-) -> None:
-    """The documented restore: stop the workers, pg_dump and psql, then `tenure store new-history`."""
-    server = start_postgres()
-    url = server.url.replace("/postgres", "/restored")
-    async with open_store(server.url, namespace=namespace) as store:
-        run = await begun(store, "r1")
-        dump = await anyio.run_process(
-            [str(program("pg_dump")), "--schema=tenure", f"--dbname={server.url}"], env=dict(os.environ)
-        )
-        later = await store.commit(write(grant_of(run), run, step=1))
-        assert later.verdict is Verdict.LANDED
-    await rows_of(server.url, "CREATE DATABASE restored")
-    await anyio.run_process([str(program("psql")), "-q", "-v", "ON_ERROR_STOP=1", url], input=dump.stdout)
-    async with open_store(url, namespace=namespace) as store:
-        assert isinstance(store, Restorable)
-        await store.raise_ttl(60_000)
-        await store.new_history()
-        told = await store.load("r1")
-        assert told is not None
-        assert told.last_seq == run.last_seq, "the copy lacks what came after"
-        flown = write(grant_of(run), run, step=1)
-        answer = await store.commit(reattach(grant_of(run), replace(run, last_seq=2, head=flown.row.digest)))
-        assert answer.why is Why.HISTORY_LOST
-        assert (await store.commit(flown)).verdict is Verdict.HISTORY
-        assert (await store.facts()).lossy
