@@ -263,11 +263,18 @@ async def test_a_tool_may_put_the_run_off(ledger: Ledger) -> None:
 async def test_i22_a_run_whose_process_died_is_recovered_alone(ledger: Ledger) -> None:
     beside: dict[str, list[int]] = {}
     going = [0]
+    together = anyio.Event()
 
     async def answer(request: Any) -> Any:
         going[0] += 1
         beside.setdefault(request.run_id, []).append(going[0])
-        await anyio.sleep(0.05)
+        if request.run_id.startswith("fresh"):
+            if going[0] == 3:
+                together.set()
+            with anyio.fail_after(30):
+                await together.wait()
+        else:
+            await anyio.sleep(0.05)
         going[0] -= 1
         return "done"
 
