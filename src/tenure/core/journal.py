@@ -109,6 +109,8 @@ def events_of(found: Row, /) -> list[dict[str, Any]]:
 class State:
     """What a journal folds to for handlers and own loops; agents fold their own events beside it.
 
+    `attempts` are those that began in what was folded, which may begin at the commit that restates the rest.
+
     `records` and `started` go by (scope, name): identity is the name, never the order. `started` are the calls in
     doubt: started, and without a record since. `waits` are the waits that have begun, by name, with their end.
     """
