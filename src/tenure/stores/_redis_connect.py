@@ -27,6 +27,7 @@ from tenure.stores._redis_address import Address, Node, Setup
 from tenure.stores._redis_line import LineBroken, Reply, reply
 
 _UNTRUSTED = ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER", "HANDSHAKE_FAILURE", "PROTOCOL_VERSION")
+FOREIGN = "is not what tenure wrote"
 ACL_PAGE = "deploy/redis-users.acl lists what a user needs"
 
 
@@ -121,7 +122,7 @@ def _refusal(error: BaseException, said: str, where: Address) -> tuple[type[Stor
             refused = f"cannot write to its disk and took no write ({said})"
             return StoreUnavailable, f"{at} {refused}; make room on it, then try again"
         case _ if "WRONGTYPE" in said or said.startswith(("user_script", "ERR user_script", "ERR Error running")):
-            refused = f"is not what tenure wrote ({said}); nothing of the run was changed"
+            refused = f"{FOREIGN} ({said}); nothing of the run was changed"
             return StoreUnsafe, f"a key of the store at {at} {refused}"
         case _:
             return StoreUnavailable, f"{at} cannot serve this now ({said}); try again"

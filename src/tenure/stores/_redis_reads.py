@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 from tenure.codec import unpack_item, unpack_row, unpack_run
 from tenure.core.run import Item, Row, Run, Status
-from tenure.errors import CorruptRecord, StoreTooNew
+from tenure.errors import CorruptRecord, StoreTooNew, StoreUnsafe
 from tenure.store import Beat, Hint, Refused, Where
 from tenure.stores._index import after_cursor, matches
 from tenure.stores._redis_answer import text_fields
+from tenure.stores._redis_connect import FOREIGN
 from tenure.stores._redis_keys import STATUSES, Keys
 from tenure.stores._redis_line import Reply, pack
 
@@ -142,7 +143,7 @@ async def find(
     statuses = where.status or STATUSES
     while len(runs) <= limit:
         found, place = await _next(ask, keys, where, statuses, place)
-        flats = await ask(*(pack("HGETALL", keys.run(run_id)) for _, run_id in found))
+        flats = await _records(ask, [pack("HGETALL", keys.run(run_id)) for _, run_id in found])
         for at, flat in zip(found, flats, strict=True):
             if at[1] in seen:  # it changed its status between two pages
                 continue
@@ -157,6 +158,18 @@ async def find(
         if place is None:
             break
     return runs[:limit], corrupt, len(runs) > limit
+
+
+async def _records(ask: Ask, commands: Sequence[bytes]) -> list[Reply]:
+    """Return what stands in each record; a key that is none is a record that cannot be read, and hides no other."""
+    try:
+        return await ask(*commands)
+    except StoreUnsafe as error:
+        if FOREIGN not in error.message:
+            raise
+        if len(commands) == 1:
+            return [[b"", b""]]
+    return [record for command in commands for record in await _records(ask, [command])]
 
 
 async def _next(
