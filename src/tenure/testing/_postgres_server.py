@@ -143,6 +143,8 @@ class PostgresServer:
     def _fill(self) -> None:
         own(self.folder)
         if self._copy_of is None:
+            if not _template(os.getpid()).exists():  # somebody has tidied up
+                _template.cache_clear()
             shutil.copytree(_template(os.getpid()), self.data)
             self.data.chmod(0o700)
             own(self.data)
