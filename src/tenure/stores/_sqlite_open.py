@@ -87,9 +87,7 @@ def open_writer(place: Place) -> sqlite3.Connection:
     pragmas = (f"synchronous = {level}", "fullfsync = 1", "checkpoint_fullfsync = 1", "journal_size_limit = 67108864")
     # Waiting is ours: the driver's own wait sleeps up to 100 ms between two looks and would starve beside a busy
     # writer, which leaves the file free for a moment only.
-    return _connected(
-        place, ("busy_timeout = 2", *pragmas), lambda found: patiently(place, lambda: _prepare(found, place))
-    )
+    return _connected(place, ("busy_timeout = 2", *pragmas), lambda found: _prepare(found, place))
 
 
 def open_reader(place: Place) -> sqlite3.Connection:
@@ -100,7 +98,7 @@ def open_reader(place: Place) -> sqlite3.Connection:
 def _connected(
     place: Place, pragmas: Sequence[str], prepare: Callable[[sqlite3.Connection], None]
 ) -> sqlite3.Connection:
-    try:
+    def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(place.path, isolation_level=None, cached_statements=256)
         try:
             for pragma in pragmas:
@@ -110,6 +108,10 @@ def _connected(
             connection.close()
             raise
         return connection
+
+    try:
+        # Settings too: the first to open a new file turns it to WAL, and keeps it locked meanwhile whatever one asks.
+        return patiently(place, connect)
     except sqlite3.Error as error:
         raise translated(error, place.path) from None
 
