@@ -1,0 +1,77 @@
+"""The tutorial, as it stands: what is killed goes on, two workers share the runs, and Redis changes nothing."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+(PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+@contextlib.contextmanager
+def worker(folder: Path, log: Path, *more: str, store: str = "") -> Iterator[None]:
+    env = {**os.environ, **({"TENURE_STORE": store} if store else {})}
+    with log.open("a") as out:
+        command = [sys.executable, "-m", "tenure", *COMMANDS[0].split()[1:], *more]
+        started = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=env)
+        try:
+            yield
+        finally:
+            started.send_signal(signal.SIGTERM)
+            started.wait(timeout=60)
+
+
+def run(folder: Path, line: str, store: str = "") -> str:
+    env = {**os.environ, **({"TENURE_STORE": store} if store else {})}
+    command = [sys.executable, "-m", "tenure", *line.split()[1:]]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, (line, done.stdout, done.stderr)
+    return done.stdout
+
+
+def fetched(log: Path) -> Counter[str]:
+    return Counter(re.findall(r"fetching page (\d)", log.read_text()))
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "report.py").write_text(PROGRAM)
+    log = tmp_path / "log"
+    with worker(tmp_path, log):
+        assert "4 pages" in run(tmp_path, "tenure submit report 4 --id r1 --wait")
+        assert fetched(log) == Counter("1234"), "what was recorded is not fetched again"
+        assert run(tmp_path, "tenure show r1 --events").count("attempt/start") == 2
+        assert "r1" in run(tmp_path, "tenure timeline r1")
+        with worker(tmp_path, log, "--name", "second"):
+            assert "3 pages" in run(tmp_path, "tenure submit report 3 --id r2 --wait")
+            said = run(tmp_path, "tenure runs")
+            assert "r1" in said
+            assert "r2" in said
+            until = time.monotonic() + 60
+            while "second" not in run(tmp_path, "tenure doctor"):
+                assert time.monotonic() < until, "the second worker is not listed"
+
+
+@pytest.mark.slow
+def test_redis_is_another_url_and_nothing_else(tmp_path: Path, valkey_url: str, namespace: str) -> None:
+    (tmp_path / "report.py").write_text(PROGRAM)
+    store = f"{valkey_url}?namespace={namespace}"
+    with worker(tmp_path, tmp_path / "log", store=store):
+        assert "4 pages" in run(tmp_path, "tenure submit report 4 --id r1 --wait", store)
+    assert fetched(tmp_path / "log") == Counter("1234")
+
+
+def test_each_command_of_the_page_is_one_that_is_run() -> None:
+    tried = Path(__file__).read_text()
+    known = [*re.findall(r'"(tenure [a-z][^"]*)"', tried), "tenure worker report:app", "export TENURE_STORE"]
+    assert [line for line in COMMANDS if not any(line.startswith(one) for one in known)] == []
