@@ -53,13 +53,24 @@ async def whole(store: Store, run_id: str, /) -> Whole | None:
         items = [item for item in await store.inbox(run_id) if item.seq <= record.inbox_seq] if record.inbox_seq else []
         taken = {item_id for found in effects for item_id in found.get("consume", ())}
         if all(not item.consumed or item.id in taken for item in items):
-            blobs = {name: await _blob(store, record, name) for found in effects for name in found.get("blobs", ())}
-            found = Whole(record=record, rows=rows, items=items, blobs=blobs)
-            check(found)
-            return found
+            try:
+                blobs = {name: await _blob(store, record, name) for found in effects for name in found.get("blobs", ())}
+                found = Whole(record=record, rows=rows, items=items, blobs=blobs)
+                check(found)
+            except CorruptRecord:
+                if await _lives(store, record):
+                    raise
+                rows = []  # it was deleted while it was read, and is not damaged
+            else:
+                return found
         await anyio.sleep(0.001 * attempt)
     message = f"run {run_id} moved {TRIES} times while it was read; try again, or drain its worker first"
     raise StoreUnavailable(message, run_id=run_id)
+
+
+async def _lives(store: Store, record: Run) -> bool:
+    now = await store.load(record.id)
+    return now is not None and (now.created_ms, now.input_digest) == (record.created_ms, record.input_digest)
 
 
 def _effects(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:

@@ -44,12 +44,16 @@ async def begun(store: Store, name: str) -> Any:
 
 
 class Proxy:
-    """Stands before a server; once it meets `word` in what a client says, it lets it pass or not, and hangs up."""
+    """Stands before a server; once it meets `word` in what a client says, it lets it pass or not, and hangs up.
 
-    def __init__(self, url: str, *, word: bytes, passes: bool) -> None:
+    One that `stalls` says nothing more instead, and takes `word` in every connection.
+    """
+
+    def __init__(self, url: str, *, word: bytes, passes: bool, stalls: bool = False) -> None:
         self._server = urlsplit(url)
-        self._word = word
+        self.word = word
         self._passes = passes
+        self._stalls = stalls
         self.met = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -65,6 +69,10 @@ class Proxy:
 
     async def __aexit__(self, *exc: object) -> None:
         self._listening.close()
+        await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """End every connection."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -77,8 +85,11 @@ class Proxy:
         back = asyncio.create_task(_copy(server_reader, writer))
         try:
             while data := await reader.read(65536):
-                if not self.met and self._word in data:
+                if (self._stalls or not self.met) and self.word in data:
                     self.met += 1
+                    if self._stalls:
+                        await reader.read()  # until the client goes
+                        return
                     back.cancel()
                     await asyncio.gather(back, return_exceptions=True)
                     if self._passes:

@@ -11,7 +11,7 @@ from cli.kit import Writer, fill
 from tenure import archive
 from tenure.carry import Whole, bring, carried
 from tenure.core import build, canonical, journal
-from tenure.core.run import Ask, Status, Verdict
+from tenure.core.run import Ask, Delete, How, Row, Status, Verdict
 from tenure.core.verify import verify_run
 from tenure.errors import CorruptRecord
 from tenure.store import Store
@@ -135,3 +135,18 @@ async def test_what_a_fork_begins_with_beside_its_journal_is_carried_too() -> No
         assert (await first.commit(change)).verdict is Verdict.LANDED
         await move(first, second)
         assert await second.blob("r1", name) == data
+
+
+class Vanishing(MemoryStore):
+    """Whose settled runs are deleted just when their journal is read."""
+
+    async def tail(self, run_id: str, /, *, after: int = 0, limit: int = 100) -> list[Row]:
+        await self.commit(Delete(run=run_id))
+        return await super().tail(run_id, after=after, limit=limit)
+
+
+async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_not_damaged() -> None:
+    async with Vanishing() as store:
+        await store.commit(build.create(run="r1", kind="k", value=1))
+        assert (await store.commit(build.end(run="r1", how=How.CANCEL))).ok
+        assert await archive.whole(store, "r1") is None

@@ -1,6 +1,7 @@
 """Values in files: nobody reads half of one, one process at a time, and what is given up is named."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,3 +133,12 @@ async def test_a_worker_runs_on_files_and_another_life_goes_on(tmp_path: Path) -
     ):
         assert await ledger.handle("r", two).result(timeout=60) == ["a", "b"]
     assert (calls, handle.id) == (["a", "b"], "r")
+
+
+async def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    values = FileValues(tmp_path / "values")
+    await values.open()
+    shutil.rmtree(values.folder)
+    with pytest.raises(StoreUnavailable, match="cannot be used"):
+        await values.put("a", b"1", version=0)
+    await values.aclose()

@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from conftest import StartPostgres
-from stores.postgres_kit import begun, connected, rows_of, until
+from stores.postgres_kit import Proxy, begun, connected, rows_of, until
 from tenure import (
+    InvalidUrl,
     Ledger,
     OutcomeUnknown,
     Status,
@@ -253,3 +254,45 @@ async def test_i10_a_standby_is_refused_and_promoted_the_holder_goes_on(
         run = await eventually(lambda: store.load("r1"))
         assert (run.status, run.attempt, run.crashes) == (Status.COMPLETED, 1, 0)
         assert verify_run(run, await store.tail("r1")).ok
+
+
+async def test_a_new_connection_on_which_nothing_is_said_keeps_nobody_waiting(
+    postgres_url: str, namespace: str
+) -> None:
+    async with (
+        Proxy(postgres_url, word=b"never said", passes=False, stalls=True) as proxy,
+        open_store(f"{proxy.url}?timeout=1", namespace=namespace) as store,
+    ):
+        change = build.create(run="r1", kind="k", value=1)
+        await store.commit(change)
+        proxy.word = b"pg_control_system"
+        await proxy.hang_up()
+        with anyio.fail_after(LONG_S), pytest.raises(StoreUnavailable, match="does not answer"):
+            while True:
+                with contextlib.suppress(OutcomeUnknown):
+                    await store.commit(change)
+        proxy.word = b"never said"
+        assert (await eventually(lambda: store.commit(change))).ok
+
+
+async def test_who_waits_for_a_locked_row_is_told_that_the_store_was_closed(postgres_url: str, namespace: str) -> None:
+    async with open_store(postgres_url, namespace=namespace) as store, connected(postgres_url) as other:
+        run = await begun(store, "r1")
+        await other.execute("BEGIN")
+        await other.execute("SELECT 1 FROM tenure.run WHERE token = %s FOR UPDATE", [run.token])
+        async with store.beside() as closing:
+            waiting = asyncio.create_task(closing.commit(write(grant_of(run), run, step=1)))
+            query = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+            await until(postgres_url, query, 1, other.info.backend_pid)
+        with anyio.fail_after(LONG_S), pytest.raises(OutcomeUnknown, match="was closed"):
+            await waiting
+        await other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("secret", ["pa@ss", "12/34"])
+@pytest.mark.parametrize("where", ["postgresql://u:{}@h/db", "postgresql://h/db?direct=postgresql://u:{}@h/db"])
+def test_a_password_that_is_not_encoded_is_refused_and_never_shown(where: str, secret: str) -> None:
+    with pytest.raises(InvalidUrl, match="%2F") as refused:
+        open_store(where.format(secret))
+    assert "ss@" not in str(refused.value)
+    assert "34" not in str(refused.value)

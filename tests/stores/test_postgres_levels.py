@@ -1,15 +1,17 @@
 """The levels on PostgreSQL: what is offered is named, what is named and not reached stops the start."""
 
+import asyncio
+
 import anyio
 import pytest
 
 from conftest import StartPostgres
-from stores.postgres_kit import until
+from stores.postgres_kit import begun, rows_of, until
 from tenure import OutcomeUnknown, StoreUnsafe, open_store
 from tenure.core import build
 from tenure.core.run import Renew
-from tenure.store import Diagnosable, Durability, Grade
-from tenure.testing.contract_case import claim, grant_of
+from tenure.store import Diagnosable, Durability, Grade, Store, Transactional
+from tenure.testing.contract_case import claim, grant_of, write
 from tenure.testing.servers import PostgresServer
 
 
@@ -80,6 +82,27 @@ async def test_i09_a_commit_that_no_standby_acknowledged_is_unknown_until_one_do
                     break
                 except OutcomeUnknown:
                     await anyio.sleep(0.05)
+    async with open_store(primary.url, durability="replicated") as store:
+        await a_transaction_is_not_acknowledged_either(store, primary.url, standby)
     standby.kill()
     await until(primary.url, attached, 0)
     await refused(primary.url, "replicated", "none of them is synchronous")
+
+
+async def a_transaction_is_not_acknowledged_either(store: Store, url: str, standby: PostgresServer) -> None:
+    """Whoever has the wait for the standbys cancelled gets a warning, and a COMMIT that looks like any other."""
+    assert isinstance(store, Transactional)
+    run = await begun(store, "r3")
+    change = write(grant_of(run), run, step=1)
+    async with store.transaction() as guarded:
+        standby.freeze()
+        try:
+            landing = asyncio.create_task(guarded.commit(change))
+            waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = 'COMMIT'"
+            await until(url, f"SELECT count(*) {waits}", 1)
+            await rows_of(url, f"SELECT pg_cancel_backend(pid) {waits}")
+            with pytest.raises(OutcomeUnknown, match="did not acknowledge"):
+                await landing
+        finally:
+            standby.thaw()
+        assert (await guarded.commit(change)).ok

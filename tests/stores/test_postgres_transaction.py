@@ -10,12 +10,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from conftest import StartPostgres
 from stores.postgres_kit import Proxy, connected, rows_of
 from stores.postgres_teller import STEPS
 from tenure import LeaseLost, Ledger, NotAllowed, RolledBack, Status, open_store
 from tenure.core import build
 from tenure.core.run import How, Verdict
 from tenure.core.verify import verify_run
+from tenure.store import Transactional
 
 TELLER = Path(__file__).with_name("postgres_teller.py")
 
@@ -192,3 +194,27 @@ async def test_effects_are_there_exactly_once_however_often_their_process_is_kil
     assert kills >= 2
     assert await steps_of(postgres_url, namespace) == list(range(STEPS))
     assert verify_run(run, await ledger.store.tail("r1", limit=1000)).ok
+
+
+async def test_i21_a_block_that_is_given_up_before_it_begins_gives_its_connection_back(
+    start_postgres: StartPostgres,
+) -> None:
+    server = start_postgres()
+    async with open_store(f"{server.url}?pool=1") as store:
+
+        async def begun() -> int:
+            assert isinstance(store, Transactional)
+            async with store.transaction() as guarded:
+                return int(guarded.connection.info.backend_pid)
+
+        first = await begun()
+        server.freeze()
+        try:
+            with anyio.move_on_after(0.2) as given_up:
+                await begun()
+            assert given_up.cancelled_caught
+        finally:
+            server.thaw()
+        second = await begun()
+        server.restart()
+        assert len({first, second, await begun()}) == 3, "a dead one of the pool is not given out"

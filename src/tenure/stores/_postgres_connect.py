@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
@@ -85,6 +87,11 @@ def address(url: str, options: dict[str, str], /) -> Address:
 
 
 def _conninfo(url: str, given: dict[str, str]) -> str:
+    parts = urlsplit(url)
+    if parts.netloc.count("@") > 1 or "@" in parts.path:
+        # What follows the first @ or / would be looked up, and shown, as a host or a database.
+        message = "a name or password in the URL holds an @ or / as it is; write %40 and %2F for them"
+        raise InvalidUrl(message)
     try:
         found = conninfo_to_dict(f"{url}?{urlencode(given, quote_via=quote)}" if given else url)
         return make_conninfo(**{"application_name": "tenure", **{name: str(value) for name, value in found.items()}})
@@ -107,6 +114,30 @@ async def connect(where: Address, /, *, direct: bool = False) -> Connection:
             return await AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except (psycopg.Error, OSError, TimeoutError) as error:
         raise unreached(error, where) from None
+
+
+@contextmanager
+def acknowledged(connection: Connection, where: Address, /) -> Iterator[None]:
+    """Raise OutcomeUnknown if a commit of the block stopped waiting for its standbys: the server only warns of it."""
+    warned: list[psycopg.errors.Diagnostic] = []
+
+    def noticed(said: psycopg.errors.Diagnostic) -> None:
+        if said.severity_nonlocalized == "WARNING":
+            warned.append(said)
+
+    connection.add_notice_handler(noticed)
+    try:
+        yield
+    finally:
+        connection.remove_notice_handler(noticed)
+    if warned:
+        raise unacknowledged(where)
+
+
+def unacknowledged(where: Address, /) -> OutcomeUnknown:
+    """Return the error for a change that is not yet where its level says."""
+    message = f"{where.shown} took the change, but its standbys did not acknowledge it; send the same request again"
+    return OutcomeUnknown(message)
 
 
 _REFUSED = ("password", "authentication", "pg_hba.conf", "role ", "permission denied", "certificate", "SSL")

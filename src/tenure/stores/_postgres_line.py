@@ -19,10 +19,10 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from tenure.core.run import Answer, Change, Renew
-from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
+from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.stores._group import LIMIT
 from tenure.stores._postgres_answer import answer_of
-from tenure.stores._postgres_connect import Address, Connection, translated
+from tenure.stores._postgres_connect import Address, Connection, translated, unacknowledged
 from tenure.stores._postgres_speech import LIMIT_BYTES, TYPES, Speech, error_of, size_of
 
 _LOG = logging.getLogger("tenure.stores.postgres")
@@ -31,6 +31,7 @@ SLOW_BYTES_S = 2**20
 """What is to be carried at least in a second: a large change may take longer than a small one."""
 TRIES = 3
 """How often a change is sent when the server answered each time that the caller has to look again first."""
+CLOSED = "the store was closed before the answer came; send the same request again"
 
 Busy = Callable[[Change], Awaitable[Answer]]
 """Asks for one change in patience, on another connection."""
@@ -108,7 +109,7 @@ class Line:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self._drop(OutcomeUnknown("the store was closed before the answer came; send the same request again"))
+        self._drop(OutcomeUnknown(CLOSED))
         self._fail_waiting(StoreUnavailable("the store was closed; open it again"))
 
     # -------------------------------------------------------------------------------------------- sending
@@ -209,12 +210,7 @@ class Line:
         if result is None or result.status != ExecStatus.TUPLES_OK:
             self._settle_whole(error_of(result, self._where))
         elif self._warned:
-            self._settle_whole(
-                OutcomeUnknown(
-                    f"{self._where.shown} took the change, but its standbys did not acknowledge it; send the same "
-                    "request again"
-                )
-            )
+            self._settle_whole(unacknowledged(self._where))
         else:
             said = (result.get_value(0, 0) or b"").decode()
             self._settle(said)
@@ -319,7 +315,10 @@ class Line:
     async def _in_patience(self, slot: Slot) -> None:
         try:
             _give(slot, await self._busy(slot.change))
-        except TenureError as error:
+        except asyncio.CancelledError:
+            _give(slot, OutcomeUnknown(CLOSED))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked waits for it
             _give(slot, error)
 
 

@@ -19,7 +19,7 @@ from tenure.store import Durability, Finding
 from tenure.stores import _postgres_check as check
 from tenure.stores._postgres_answer import answer_of, facts_of
 from tenure.stores._postgres_bell import Listener, channel
-from tenure.stores._postgres_connect import Address, Connection, connect, translated
+from tenure.stores._postgres_connect import Address, Connection, acknowledged, connect, translated
 from tenure.stores._postgres_line import Line
 from tenure.stores._postgres_migrate import Standing, migrate, refuse, standing
 from tenure.stores._postgres_speech import Speech
@@ -70,20 +70,21 @@ class Session:
         where = wish.where
         connection = await connect(where)
         try:
-            server = await check.server_of(connection, where)
+            async with asyncio.timeout(where.timeout):
+                server = await check.server_of(connection, where)
             check.refuse_unsafe(server, where, wish.allow)
             if where.migrate:
                 await migrate(where)
-            found = await standing(connection, where)
-            refuse(found, where)
-            self = cls(wish, server, found)
-            await self._identify(connection)
-            await self._ensure_space(connection)
-        except psycopg.Error as error:
-            await connection.close()
-            raise translated(error, where) from None
-        except BaseException:
-            await connection.close()
+            async with asyncio.timeout(where.timeout):
+                found = await standing(connection, where)
+                refuse(found, where)
+                self = cls(wish, server, found)
+                await self._identify(connection)
+                await self._ensure_space(connection)
+        except BaseException as error:
+            connection.pgconn.finish()
+            if isinstance(error, psycopg.Error | TimeoutError):
+                raise translated(error, where) from None
             raise
         self.line.use(connection)
         await self.pool.open()
@@ -126,10 +127,13 @@ class Session:
     async def _connection(self) -> Connection:
         connection = await connect(self.where)
         try:
-            await self._identify(connection)
-        except psycopg.Error as error:
-            await connection.close()
-            raise translated(error, self.where) from None
+            async with asyncio.timeout(self.where.timeout):
+                await self._identify(connection)
+        except BaseException as error:
+            connection.pgconn.finish()
+            if isinstance(error, psycopg.Error | TimeoutError):
+                raise translated(error, self.where) from None
+            raise
         return connection
 
     async def _look(self, what: str) -> None:
@@ -151,7 +155,12 @@ class Session:
 
     async def _in_patience(self, change: Change) -> Answer:
         """Ask for one change whose row somebody else has locked, waiting for it aside of the line."""
-        answer: Answer = await self.on_pool(lambda connection: self.patiently(connection, change), change=True)
+
+        async def ask(connection: Connection) -> Answer:
+            with acknowledged(connection, self.where):
+                return await self.patiently(connection, change)
+
+        answer: Answer = await self.on_pool(ask, change=True)
         return answer
 
     async def patiently(self, connection: Connection, change: Change, /) -> Answer:
@@ -243,7 +252,7 @@ class Session:
                 message = f"{self.where.shown} did not answer in {self.where.timeout:g} s"
                 raise translated(psycopg.OperationalError(message), self.where, change=change) from None
             except psycopg.OperationalError as error:
-                if change or not left or not _died(error):
+                if change or not left or not died(error):
                     raise translated(error, self.where, change=change) from None
                 await self.pool.drain()
             except psycopg.Error as error:
@@ -281,7 +290,8 @@ class _RawDumper(psycopg.adapt.Dumper):
 psycopg.adapters.register_dumper(_Raw, _RawDumper)
 
 
-def _died(error: psycopg.OperationalError) -> bool:
+def died(error: psycopg.OperationalError, /) -> bool:
+    """Return whether an error says that the connection is gone."""
     return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 

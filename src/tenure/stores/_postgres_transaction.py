@@ -17,8 +17,8 @@ from psycopg.pq import TransactionStatus
 
 from tenure.core.run import Answer, Commit, Verdict
 from tenure.errors import NotAllowed, OutcomeUnknown, RolledBack, StoreUnavailable, TenureError
-from tenure.stores._postgres_connect import Connection, translated
-from tenure.stores._postgres_session import Session, told_why
+from tenure.stores._postgres_connect import Connection, acknowledged, translated
+from tenure.stores._postgres_session import Session, died, told_why
 
 
 class Transaction:
@@ -68,8 +68,9 @@ class Transaction:
             await self.connection.execute("ROLLBACK")
             return answer
         try:
-            async with asyncio.timeout(self._where.timeout):
-                await self.connection.execute("COMMIT")
+            with acknowledged(self.connection, self._where):
+                async with asyncio.timeout(self._where.timeout):
+                    await self.connection.execute("COMMIT")
         except (psycopg.Error, TimeoutError) as error:
             await self._abandon()
             message = f"the answer of {self._where.shown} to COMMIT was lost; whether it has landed is looked up"
@@ -80,6 +81,16 @@ class Transaction:
         self.connection.pgconn.finish()
 
     async def _found(self, connection: Connection, change: Commit) -> Answer:
+        # The lock is written too, so that this waits for the standbys as the COMMIT before it should have.
+        with acknowledged(connection, self._where):
+            row = await self._locked_row(connection, change)
+        if row is None or row[0] != change.row.digest:
+            message = f"the transaction at {self._where.shown} was rolled back whole; do it again"
+            raise RolledBack(message, run_id=change.run)
+        # The holder knows its run, and the lease that this commit has extended is extended by the next renewal.
+        return Answer(verdict=Verdict.LANDED, now_us=row[1] * 1000)
+
+    async def _locked_row(self, connection: Connection, change: Commit) -> Any:
         async with connection.transaction():
             await connection.execute(
                 "SELECT set_config('lock_timeout', %s, true)", [str(round(self._where.timeout * 800))]
@@ -89,12 +100,7 @@ class Transaction:
             found = await connection.execute(
                 self._session.sql["row_digest"].encode(), {**values, "seq": change.row.seq}
             )
-            row = await found.fetchone()
-        if row is None or row[0] != change.row.digest:
-            message = f"the transaction at {self._where.shown} was rolled back whole; do it again"
-            raise RolledBack(message, run_id=change.run)
-        # The holder knows its run, and the lease that this commit has extended is extended by the next renewal.
-        return Answer(verdict=Verdict.LANDED, now_us=row[1] * 1000)
+            return await found.fetchone()
 
 
 @asynccontextmanager
@@ -108,17 +114,32 @@ async def transaction(session: Session) -> AsyncIterator[Transaction]:
 
 
 async def _begun(session: Session) -> Connection:
-    connection: Connection | None = None
+    again = True
+    while True:
+        connection = await _taken(session)
+        try:
+            async with asyncio.timeout(session.where.timeout):
+                await connection.execute("BEGIN")
+        except BaseException as error:
+            # Also from who is cancelled: a connection that is not given back is missing in the pool for good.
+            connection.pgconn.finish()
+            await asyncio.shield(session.owned(_given_back(session, connection)))
+            if not isinstance(error, psycopg.Error | TimeoutError):
+                raise
+            if not (again and isinstance(error, psycopg.OperationalError) and died(error)):
+                raise translated(error, session.where) from None
+            again = False
+            await session.aside.drain()  # nothing was begun, and the others in the pool have died with this one
+        else:
+            return connection
+
+
+async def _taken(session: Session) -> Connection:
     try:
-        connection = await session.aside.getconn()
-        await connection.execute("BEGIN")
-    except psycopg.Error as error:
-        if connection is not None:
-            await session.aside.putconn(connection)
-        if isinstance(error, psycopg.OperationalError) and connection is None:
-            await told_why(session.where)
-        raise translated(error, session.where) from None
-    return connection
+        return await session.aside.getconn()
+    except psycopg.OperationalError:
+        await told_why(session.where)
+        raise
 
 
 async def _given_back(session: Session, connection: Connection) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
+import anyio
 from redis.asyncio.connection import AbstractConnection
 
 from tenure.clock import Clock
@@ -74,9 +75,10 @@ class Session:
                 await shards[-1].prepare(count, shards[0].salt, load_scripts=another)
                 count, number = shards[0].shards, number + 1
         except BaseException:
-            await listener.aclose()
-            for road in roads:
-                await road.aclose()
+            with anyio.CancelScope(shield=True):  # who is cut off here would else leave the connections of other nodes
+                await listener.aclose()
+                for road in roads:
+                    await road.aclose()
             raise
         return cls(shards=tuple(shards), roads=tuple(roads), listener=listener, kinds=kinds)
 

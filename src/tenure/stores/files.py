@@ -91,7 +91,7 @@ class FileValues:
         found = self._get(key)
         if (found[1] if found is not None else 0) != version:
             return False
-        beside = ""
+        beside: str | None = None
         try:
             file, beside = tempfile.mkstemp(dir=self.folder, prefix="tmp-")
             with os.fdopen(file, "wb") as out:
@@ -105,7 +105,8 @@ class FileValues:
             finally:
                 os.close(folder)
         except OSError as error:
-            Path(beside).unlink(missing_ok=True)
+            if beside is not None:
+                Path(beside).unlink(missing_ok=True)
             raise _unavailable(self._path(key), error) from None
         return True
 
