@@ -1,7 +1,8 @@
 """Retention: settled runs are deleted once they have been settled for long enough. Without a word they are kept.
 
 A run goes whole, by the change that anybody may ask for; what is left is the store's floor of tokens. The same id can
-then be submitted anew, and is another run.
+then be submitted anew, and is another run. So a child stays as long as its parent is open: a parent that is taken over,
+or wakes, submits its children again, and must find what they did.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import anyio
 
 from tenure.core import rules
 from tenure.core.run import Delete, Run, Status, Verdict
-from tenure.errors import NotAllowed, TenureError
+from tenure.errors import CorruptRecord, NotAllowed, StoreTooNew, TenureError
 from tenure.store import Store, Where
 
 log = logging.getLogger("tenure.sweep")
@@ -40,7 +41,10 @@ def retention(given: Mapping[Status | str, float | timedelta] | None, /) -> dict
 async def outlived(
     store: Store, kept: Mapping[Status, int], /, *, go_on: Callable[[], None] = lambda: None
 ) -> AsyncIterator[list[Run]]:
-    """Yield the runs that have been settled for longer than they are kept, page by page; pages may be empty."""
+    """Yield the runs that have been settled for longer than they are kept, page by page; pages may be empty.
+
+    Children of an open parent are left out.
+    """
     for status, kept_ms in sorted(kept.items()):
         before_ms = (await store.facts()).now_ms - kept_ms
         # Who settled before then was created before then, so all that is asked for is old.
@@ -48,10 +52,25 @@ async def outlived(
         while True:
             go_on()
             page = await store.find(where, cursor=cursor, limit=PAGE)
-            yield [run for run in page.runs if run.updated_ms <= before_ms]
+            yield await _unneeded(store, [run for run in page.runs if run.updated_ms <= before_ms], go_on)
             cursor = page.cursor
             if cursor is None:
                 break
+
+
+async def _unneeded(store: Store, runs: list[Run], go_on: Callable[[], None]) -> list[Run]:
+    needing: set[str] = set()
+    for parent in sorted({run.parent for run in runs if run.parent}):
+        go_on()
+        try:
+            found = await store.load(parent)
+        except (CorruptRecord, StoreTooNew):
+            needing.add(parent)  # whoever can read it may go on with it
+        else:
+            # Settled is settled: it stays so until the children are deleted.
+            if found is not None and found.status not in rules.TERMINAL:
+                needing.add(parent)
+    return [run for run in runs if run.parent not in needing]
 
 
 async def prune(

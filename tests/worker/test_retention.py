@@ -11,6 +11,7 @@ import pytest
 from cli.kit import Writer
 from tenure import ActiveRun, App, Store, leader, open_store
 from tenure.clock import ManualClock
+from tenure.core import build
 from tenure.core.run import Status
 from tenure.errors import NotAllowed
 from tenure.retention import outlived, prune, retention
@@ -58,6 +59,22 @@ async def test_only_what_has_outlived_its_time_is_deleted(store: Store, clock: M
     assert await prune(store, kept, breath_s=0) == 2
     assert await ids(store) == {"old-failed", "queued"}
     assert await store.tail("old-completed") == []
+
+
+async def test_children_stay_until_their_parent_has_settled(store: Store, clock: ManualClock) -> None:
+    """Else a parent that wakes late would have them done again."""
+    writer = Writer(store)
+    await store.commit(build.create(run="parent", kind="k", value=1))
+    for name in ("parent.a", "parent.b"):
+        await store.commit(build.create(run=name, kind="k", value=1, parent="parent"))
+        await writer.commit(await writer.claim(name), status=Status.COMPLETED)
+    clock.advance(ms=7 * DAY_MS)
+    kept = retention({"completed": 1})
+    assert await prune(store, kept, breath_s=0) == 0
+    await writer.commit(await writer.claim("parent"), status=Status.COMPLETED)
+    clock.advance(ms=1000)
+    assert await prune(store, kept, breath_s=0) == 3
+    assert await ids(store) == set()
 
 
 async def test_a_backlog_goes_page_by_page(store: Store, clock: ManualClock) -> None:

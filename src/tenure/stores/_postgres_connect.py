@@ -116,6 +116,18 @@ async def connect(where: Address, /, *, direct: bool = False) -> Connection:
         raise unreached(error, where) from None
 
 
+def died(error: psycopg.OperationalError, /) -> bool:
+    """Return whether an error says that the connection is gone."""
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+async def told_why(where: Address) -> None:
+    """Raise the reason for which the pool has no connection, as one made by hand tells it."""
+    await (await connect(where)).close()
+    message = f"all {where.pool} connections to {where.shown} are busy; raise ?pool=, or ask for less at once"
+    raise StoreUnavailable(message)
+
+
 @contextmanager
 def acknowledged(connection: Connection, where: Address, /) -> Iterator[None]:
     """Raise OutcomeUnknown if a commit of the block stopped waiting for its standbys: the server only warns of it."""

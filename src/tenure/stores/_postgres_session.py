@@ -19,7 +19,7 @@ from tenure.store import Durability, Finding
 from tenure.stores import _postgres_check as check
 from tenure.stores._postgres_answer import answer_of, facts_of
 from tenure.stores._postgres_bell import Listener, channel
-from tenure.stores._postgres_connect import Address, Connection, acknowledged, connect, translated
+from tenure.stores._postgres_connect import Address, Connection, acknowledged, connect, died, told_why, translated
 from tenure.stores._postgres_line import Line
 from tenure.stores._postgres_migrate import Standing, migrate, refuse, standing
 from tenure.stores._postgres_speech import Speech
@@ -290,18 +290,6 @@ class _RawDumper(psycopg.adapt.Dumper):
 psycopg.adapters.register_dumper(_Raw, _RawDumper)
 
 
-def died(error: psycopg.OperationalError, /) -> bool:
-    """Return whether an error says that the connection is gone."""
-    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
-
-
 def _seen(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()
-
-
-async def told_why(where: Address) -> None:
-    """Raise the reason for which the pool has no connection, as one made by hand tells it."""
-    await (await connect(where)).close()
-    message = f"all {where.pool} connections to {where.shown} are busy; raise ?pool=, or ask for less at once"
-    raise StoreUnavailable(message)

@@ -17,8 +17,8 @@ from psycopg.pq import TransactionStatus
 
 from tenure.core.run import Answer, Commit, Verdict
 from tenure.errors import NotAllowed, OutcomeUnknown, RolledBack, StoreUnavailable, TenureError
-from tenure.stores._postgres_connect import Connection, acknowledged, translated
-from tenure.stores._postgres_session import Session, died, told_why
+from tenure.stores._postgres_connect import Connection, acknowledged, died, told_why, translated
+from tenure.stores._postgres_session import Session
 
 
 class Transaction:
