@@ -37,39 +37,47 @@ async def whole(store: Store, run_id: str, /) -> Whole | None:
     the record was read is the one thing that does not: then the record is read again.
     """
     rows: list[Row] = []
+    former: Run | None = None
     for attempt in range(TRIES):
         record = await store.load(run_id)
         if record is None:
             return None
-        if rows and (len(rows) > record.last_seq or rows[-1].token > record.token):
+        if former is not None and not _same(record, former):
             rows = []  # another run has the id by now
-        while len(rows) < record.last_seq:
-            left = min(PAGE, record.last_seq - len(rows))
-            page = await store.tail(run_id, after=len(rows), limit=left)
-            rows += page
-            if not page:
-                break
-        effects = list(_effects(rows))
-        items = [item for item in await store.inbox(run_id) if item.seq <= record.inbox_seq] if record.inbox_seq else []
-        taken = {item_id for found in effects for item_id in found.get("consume", ())}
-        if all(not item.consumed or item.id in taken for item in items):
-            try:
-                blobs = {name: await _blob(store, record, name) for found in effects for name in found.get("blobs", ())}
-                found = Whole(record=record, rows=rows, items=items, blobs=blobs)
-                check(found)
-            except CorruptRecord:
-                if await _lives(store, record):
-                    raise
-                rows = []  # it was deleted while it was read, and is not damaged
-            else:
-                return found
+        former = record
+        try:
+            found = await _read(store, record, rows)
+        except CorruptRecord:
+            if _same(await store.load(run_id), record):
+                raise
+            continue  # it was deleted while it was read, and is not damaged
+        if found is not None:
+            return found
         await anyio.sleep(0.001 * attempt)
     message = f"run {run_id} moved {TRIES} times while it was read; try again, or drain its worker first"
     raise StoreUnavailable(message, run_id=run_id)
 
 
-async def _lives(store: Store, record: Run) -> bool:
-    now = await store.load(record.id)
+async def _read(store: Store, record: Run, rows: list[Row]) -> Whole | None:
+    """Return what belongs to a record, adding to the rows that were read before; None if it has moved on."""
+    while len(rows) < record.last_seq:
+        left = min(PAGE, record.last_seq - len(rows))
+        page = await store.tail(record.id, after=len(rows), limit=left)
+        rows += page
+        if not page:
+            break
+    effects = list(_effects(rows))
+    items = [item for item in await store.inbox(record.id) if item.seq <= record.inbox_seq] if record.inbox_seq else []
+    taken = {item_id for found in effects for item_id in found.get("consume", ())}
+    if any(item.consumed and item.id not in taken for item in items):
+        return None
+    blobs = {name: await _blob(store, record, name) for found in effects for name in found.get("blobs", ())}
+    whole = Whole(record=record, rows=rows, items=items, blobs=blobs)
+    check(whole)
+    return whole
+
+
+def _same(now: Run | None, record: Run) -> bool:
     return now is not None and (now.created_ms, now.input_digest) == (record.created_ms, record.input_digest)
 
 

@@ -138,10 +138,13 @@ async def test_what_a_fork_begins_with_beside_its_journal_is_carried_too() -> No
 
 
 class Vanishing(MemoryStore):
-    """Whose settled runs are deleted just when their journal is read."""
+    """Whose settled runs are deleted just when their journal is read, and perhaps made anew."""
+
+    anew = False
 
     async def tail(self, run_id: str, /, *, after: int = 0, limit: int = 100) -> list[Row]:
-        await self.commit(Delete(run=run_id))
+        if (await self.commit(Delete(run=run_id))).verdict is Verdict.LANDED and self.anew:
+            await self.commit(build.create(run=run_id, kind="k", value=2))
         return await super().tail(run_id, after=after, limit=limit)
 
 
@@ -150,3 +153,9 @@ async def test_a_run_that_is_deleted_while_it_is_read_is_gone_and_not_damaged() 
         await store.commit(build.create(run="r1", kind="k", value=1))
         assert (await store.commit(build.end(run="r1", how=How.CANCEL))).ok
         assert await archive.whole(store, "r1") is None
+        store.anew = True
+        await store.commit(build.create(run="r1", kind="k", value=1))
+        assert (await store.commit(build.end(run="r1", how=How.CANCEL))).ok
+        found = await archive.whole(store, "r1")
+        assert found is not None
+        assert found.record.status is Status.QUEUED

@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import replace
 
+import anyio
 import pytest
 
 from conftest import StartRedis
@@ -14,6 +15,8 @@ from tenure.core import build
 from tenure.core.run import Answer, Ask, Commit, Delete, End, Grant, How, Renew, Run, Status, Verdict, Why
 from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.stores._redis_address import address
+from tenure.stores._redis_connect import connect, told
 from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
 from tenure.testing.servers import REDIS7, REDIS8, REDIS_KINDS
@@ -256,3 +259,17 @@ async def reattached(store: RedisStore, grant: Grant, found: Run) -> tuple[Run, 
     assert (answer.verdict, answer.why) == (Verdict.LANDED, None)
     assert answer.run is not None
     return answer.run, grant_of(answer.run)
+
+
+async def test_i21_who_is_cancelled_while_a_new_connection_is_looked_at_leaves_none(start_redis: StartRedis) -> None:
+    server = start_redis(REDIS8)
+    connection = await connect(address(server.url, {}))
+    assert connection.is_connected
+    server.freeze()
+    try:
+        with anyio.move_on_after(0.2) as given_up:
+            await told(connection, pack("PING"))
+        assert given_up.cancelled_caught
+        assert not connection.is_connected
+    finally:
+        server.thaw()

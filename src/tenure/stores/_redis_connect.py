@@ -69,6 +69,9 @@ async def told(connection: AbstractConnection, /, *commands: bytes) -> list[Repl
         return [await reply(connection) for _ in commands]
     except (RedisError, OSError) as error:
         raise LineBroken(error, sent=False) from None
+    except BaseException:
+        await drop(connection)  # whoever is cancelled here may not know of it yet
+        raise
 
 
 async def drop(connection: AbstractConnection, /) -> None:
