@@ -41,14 +41,18 @@ class RunLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class ActiveRun(Generic[In]):
-    """One call of a handler under a lease. `deps` is what the app's lifespan yielded; `tasks` die with the call."""
+    """One call of a handler under a lease. `deps` is what the app's lifespan yielded; `tasks` die with the call.
+
+    `agent` is the one whose kind it is, None where a handler was registered.
+    """
 
     tasks: TaskGroup
 
-    def __init__(self, ledger: Ledger, lease: Lease, *, input: In, deps: Any = None) -> None:
+    def __init__(self, ledger: Ledger, lease: Lease, *, input: In, deps: Any = None, agent: Any = None) -> None:
         self.lease = lease
         self.input = input
         self.deps = deps
+        self.agent = agent
         self.threads = Threads()
         self.steps = Steps(lease)
         self.waits = Waits(lease, self.steps)

@@ -82,7 +82,7 @@ async def perform(
         return
     asked = lease.run.cancel_by_ms is not None
     while True:
-        active: ActiveRun[Any] = ActiveRun(ledger, lease, input=value, deps=deps)
+        active: ActiveRun[Any] = ActiveRun(ledger, lease, input=value, deps=deps, agent=kind.agent)
         active.steps.cancel_asked = asked
         began(active)
         looking = anyio.CancelScope()

@@ -51,7 +51,7 @@ async def test_m_ap08_i15_twenty_at_once_in_one_process(tmp_path: Path) -> None:
         await _held_to(store, log, decided, resumed)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis7"])
+@pytest.mark.parametrize("kind", ["sqlite", "redis7", "valkey", "postgres"])
 async def test_m_ap08_m_ap_l7_i15_twenty_at_once_in_four_processes(
     kind: str, tmp_path: Path, namespace: str, request: pytest.FixtureRequest
 ) -> None:

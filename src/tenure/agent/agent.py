@@ -166,10 +166,14 @@ class Agent(Generic[Out]):
         return None if self.output is str else adapter(self.output).json_schema()
 
     async def drive(self, active: ActiveRun[str], /) -> Out:
-        """Go on with a run of this agent that a worker holds, and return the output."""
+        """Go on with this agent in a run that a worker holds, and return the output; the run's input is the prompt.
+
+        A handler may call it, between steps and waits of its own; called again, it goes on where the journal stands.
+        """
         from tenure.agent.runner import drive
 
-        return await drive(self, active.lease, gate=active.steps.gate, threads=active.threads)
+        whole = active.agent is self
+        return await drive(self, active.lease, gate=active.steps.gate, threads=active.threads, whole=whole)
 
     @functools.cached_property
     def shape(self) -> Mapping[str, Any]:

@@ -58,6 +58,7 @@ class Fitting:
         commit: Committing,
         asking: Asking,
         ready: Callable[[], Awaitable[None]],
+        whole: bool,
     ) -> None:
         self._agent = agent
         self._lease = lease
@@ -65,6 +66,7 @@ class Fitting:
         self._commit = commit
         self._asking = asking
         self._ready = ready
+        self._whole = whole
         self._done = 0
 
     async def replaced(self) -> bool:
@@ -150,7 +152,8 @@ class Fitting:
             asides={},
             fitted=(state.step + 1, index + 1),
         )
-        base = not state.scope
+        # A handler's steps and waits may land beside this one, and in any number: its successor reads from the start.
+        base = self._whole and not state.scope
         event = replacement(after, self._lease.state, policy=name, index=index, dropped=dropped, base=base)
         await self._commit([event], base=base)
 

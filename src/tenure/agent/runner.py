@@ -61,11 +61,12 @@ async def drive(
     watcher: Watcher | None = None,
     gate: Gate | None = None,
     threads: Threads | None = None,
+    whole: bool = True,
 ) -> Out:
     """Return the agent's output, from wherever its journal stands; the caller settles the run.
 
     `gate` is entered around each model call, and around the calls of each answer, with what they write; `threads`
-    counts the threads of tools.
+    counts the threads of tools; `whole` says that nobody but the agent records anything in the run.
     StepLimit and OutputInvalid say that the agent failed for good. RunSuspended, RunDeclined and RunQuarantined are
     raised after the run was given up. An exception of the model leaves the run as it is, to be driven again.
     """
@@ -80,7 +81,7 @@ async def drive(
         await lease.quarantine(error.message)
         message = f"run {lease.run.id} was set aside: {error.message}"
         raise RunQuarantined(message, run=lease.run) from error
-    return await _Runner(agent, lease, state, watcher, gate or _gate_of(lease), threads or Threads()).run()
+    return await _Runner(agent, lease, state, watcher, gate or _gate_of(lease), threads or Threads(), whole).run()
 
 
 def _gate_of(lease: Lease) -> Gate:
@@ -108,6 +109,7 @@ class _Runner(Generic[Out]):
         watcher: Watcher | None,
         gate: Gate,
         threads: Threads,
+        whole: bool,  # noqa: FBT001 - same
     ) -> None:
         self._agent = agent
         self._lease = lease
@@ -117,7 +119,9 @@ class _Runner(Generic[Out]):
         self._gate = gate
         self._blobs = Blobs(lease)
         self._asking = Asking(agent, lease, state, commit=self._commit, watcher=watcher)
-        self._fitting = Fitting(agent, lease, state, commit=self._commit, asking=self._asking, ready=self._shaped)
+        self._fitting = Fitting(
+            agent, lease, state, commit=self._commit, asking=self._asking, ready=self._shaped, whole=whole
+        )
         self._calls = Calls(agent, lease, state, commit=self._commit, land=self._land, threads=threads)
 
     async def run(self) -> Out:

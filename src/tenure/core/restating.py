@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tenure.core.approvals import Asked
 from tenure.core.budget import Spent, spent_from_json
 from tenure.core.journal import Event, State
-from tenure.core.lineage import Lineage
+from tenure.core.lineage import CONTEXT, Lineage
 from tenure.core.messages import (
     AssistantMessage,
     ToolMessage,
@@ -43,6 +43,9 @@ _AGENT: dict[str, tuple[Writer, Writer]] = {
 APART = frozenset({"scope", "begun", "ended", "messages", "lineage", "held", "results"})
 """Fields that are not restated as they are: the conversation with its calls, below; which run it is, and its end."""
 
+
+OF_THE_CONVERSATION = ("tool:", CONTEXT)
+"""What the names of records begin with that the messages hold, or a policy was given; others are a handler's own."""
 
 OF_THE_RUN = frozenset({"resolved"})
 """Fields that speak of the run's own requests and decisions: a fork begins without them, and asks anew."""
@@ -93,7 +96,7 @@ def restore(state: AgentState, value: Any, /) -> None:
 
 def run(state: State, /, *, conversation: bool = False) -> dict[str, Any]:
     """Return the state of a run beside its agent; with `conversation` without the records that its messages hold."""
-    records = [] if conversation else list(state.records.values())
+    records = [found for (scope, name), found in state.records.items() if not (conversation and _spoken(scope, name))]
     return {
         "input": state.input,
         "last": state.last,
@@ -105,6 +108,10 @@ def run(state: State, /, *, conversation: bool = False) -> dict[str, Any]:
         "waits": [dict(found) for found in state.waits.values()],
         "asked": state.asked.to_json(),
     }
+
+
+def _spoken(scope: str, name: str) -> bool:
+    return not scope and name.startswith(OF_THE_CONVERSATION)
 
 
 def restore_run(state: State, value: Mapping[str, Any], /) -> None:
