@@ -1,9 +1,17 @@
-"""An agent that a handler drives: what the handler recorded beside it is there whatever becomes of the context."""
+"""What is recorded beside a conversation stays, whatever becomes of it: a handler's steps, an attempt's start."""
 
 from __future__ import annotations
 
-from journal.kit import LAST, walker
-from tenure import ActiveRun, App
+from collections.abc import Sequence
+
+import anyio
+
+from agent.parts import Bench
+from journal.kit import LAST, answer, walker
+from tenure import ActiveRun, App, CheckpointedAgent, Context, Ledger, Store
+from tenure.core import journal
+from tenure.core.journal import fold
+from tenure.core.messages import Message, user
 from tenure.testing import Inline
 from tenure.testing.models import FunctionModel
 
@@ -68,3 +76,32 @@ async def test_only_a_run_that_is_the_agent_s_alone_is_read_from_where_its_conte
         await inline.result(alone)
         assert (await driven.load()).base_seq == 1
         assert (await alone.load()).base_seq > 1
+
+
+async def test_m_ck45_a_replacement_that_is_the_first_thing_an_attempt_writes_verifies(
+    ledger: Ledger, store: Store
+) -> None:
+    bench = Bench(ledger, store)
+
+    async def summing(context: Context) -> Sequence[Message] | None:
+        if context.step != 3:
+            return None
+        reply = await context.ask([user("sum up")])
+        if not bench.reached.is_set():
+            bench.reached.set()
+            await anyio.sleep(60)
+        return [user(reply.message.text), *context.messages[1:]]
+
+    agent = walker(fn=lambda request: "in short" if request.aside else answer(request), context=summing)
+    await bench.abandon(agent)
+    assert await CheckpointedAgent(agent, ledger).recover("w1") == "done"
+    assert isinstance(agent.model, FunctionModel)
+    assert sum(bool(request.aside) for request in agent.model.asked) == 1, "the summary had landed"
+    run = await ledger.load("w1")
+    first = [event["type"] for event in journal.events_of((await store.tail("w1", after=run.base_seq - 1))[0])]
+    assert first == ["attempt/start", "context/replace"]
+    found = await ledger.handle("w1").verify()
+    assert (found.failures, found.inconclusive) == ((), ())
+    state = fold(await store.tail("w1", after=run.base_seq - 1, limit=1000))
+    assert state.held_before == fold(await store.tail("w1", limit=1000)).held_before
+    assert state.held_before[0] == 2, "the time in which it was held is counted from the second grant on"

@@ -120,7 +120,8 @@ def restore_run(state: State, value: Mapping[str, Any], /) -> None:
         state.input, state.last = value["input"], value["last"]
         state.checkpoints = int(value["checkpoints"])
         ordinal, ms = value.get("held_before", (0, 0))
-        state.held_before = int(ordinal), int(ms)
+        # The start of an attempt may have landed in front of it in the same commit, and is not in what it restates.
+        state.held_before = max(state.held_before, (int(ordinal), int(ms)))
         records: list[Event] = value["records"]
         state.records = {(str(found.get("scope", "")), str(found["name"])): found for found in records}
         state.started = {(str(scope), str(name)) for scope, name in value["started"]}

@@ -78,6 +78,7 @@ class Audit:
         self._scopes: dict[str, _Conversation] = {}
         self._state = State()
         self._marks: dict[int, str] = {}
+        self._held: dict[int, list[int]] = {}
         self._input = ""
         self._steps, self._base, self._token = 0, 0, 0
 
@@ -148,8 +149,12 @@ class Audit:
             self._input = journal.start_digest(event)
         if event["type"] == journal.CONTEXT_REPLACE and "state" in event:
             before = restating.run(self._state, conversation=True)
+            if seq in self._held and event["state"].get("held_before") == self._held[seq]:
+                before.pop("held_before")  # the start of the attempt was put in front of it when it was written
             if any(event["state"].get(name) != value for name, value in before.items()):
                 self.fail(RESTATED, seq, index, "the state that it restates is not what the journal folds to")
+        if event["type"] == journal.ATTEMPT_START:
+            self._held = {seq: list(self._state.held_before)}
         self._state.add(event)
         self._scopes.setdefault(scope, _Conversation(self, scope)).add(event, seq, index)
 
