@@ -157,6 +157,20 @@ async def test_b120_what_is_kept_beside_the_journal_is_redacted_too(store: Store
     assert shown(model.asked[-1]).media[0].data == b"key [redacted]"
 
 
+async def test_b120_fields_of_a_cut_result_are_hidden_by_name_in_what_is_shown_and_in_the_blob(store: Store) -> None:
+    @tool(max_output=40)
+    async def look() -> dict[str, str]:
+        return {"cookie": "sess-4711-0815", "pad": "x" * 100}
+
+    model = FunctionModel(lambda r: assistant("", call("c1")) if r.step == 1 else "done")
+    async with Ledger(store, ttl=10, redact=True) as ledger:
+        await CheckpointedAgent(Agent(model, name="reader", tools=[look]), ledger).run("go", id="w1")
+        (record,) = [event for event in await events(ledger, "w1") if event["type"] == "record"]
+    whole = await store.blob("w1", record["whole"])
+    assert whole == canonical.encode({"cookie": "[redacted]", "pad": "x" * 100})
+    assert str(record["value"]).startswith('{"cookie":"[redacted]"')
+
+
 async def test_i26_a_blob_that_is_not_what_was_written_is_not_shown(ledger: Ledger) -> None:
     await ledger.submit("k", None, id="r1")
     async with ledger.hold("r1") as lease:

@@ -36,7 +36,8 @@ def output_of(
     `cap` characters is cut, and the whole of it becomes a blob.
     """
     found, media = _taken_apart(value)
-    plain = to_json_value(found, returns if not media else Any)
+    # Before it becomes text: fields are known by their names, and a text has none.
+    plain = redacted(to_json_value(found, returns if not media else Any))
     data = canonical.encode(plain, limit=limit if cap is None else max(limit, MAX_MEDIA_BYTES))
     content, whole, blobs = plain, "", list[bytes]()
     if cap is not None:
