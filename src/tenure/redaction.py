@@ -92,6 +92,9 @@ class Redaction:
         except (re.error, TypeError) as error:
             message = f"a redaction pattern is no regular expression ({error}); correct it"
             raise NotAllowed(message) from None
+        if empty := next((found.pattern for found in compiled if found.search("")), None):
+            message = f"a redaction pattern ({empty!r:.80}) finds a text of no length; let it match something"
+            raise NotAllowed(message)
         if isinstance(self.fields, str) or not self.marker:
             message = "fields is a collection of names and marker a text that is not empty; correct them"
             raise NotAllowed(message)

@@ -132,6 +132,8 @@ def test_patterns_and_functions_of_ones_own() -> None:
 def test_what_cannot_work_is_refused_by_name() -> None:
     with pytest.raises(NotAllowed, match="regular expression"):
         Redaction(patterns=["("])
+    with pytest.raises(NotAllowed, match="no length"):
+        Redaction(patterns=[r"\d*"])
     with pytest.raises(NotAllowed, match="collection"):
         Redaction(fields="token")
     with pytest.raises(NotAllowed, match="redact="):
