@@ -16,18 +16,7 @@ import anyio.lowlevel
 from tenure.clock import Clock
 from tenure.core import build, journal, rules
 from tenure.core.budget import held_before_ms
-from tenure.core.run import (
-    Answer,
-    Commit,
-    Facts,
-    Found,
-    Grant,
-    How,
-    Reattach,
-    Run,
-    Verdict,
-    Why,
-)
+from tenure.core.run import Answer, Commit, Facts, Found, Grant, How, Reattach, Run, Verdict, Why
 from tenure.effects import Append, Effects, InboxUnread, merged, taken
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed, TenureError
 from tenure.heartbeat import Pulse
@@ -56,6 +45,7 @@ class Committer:
         self._ending: Append | None = None
         self._bell = anyio.Event()
         self._begun: Grant | None = None
+        self._unanswered: Reattach | None = None
         self._history = False
         self._closed = False
         self._done = False
@@ -210,8 +200,10 @@ class Committer:
         while True:
             grant = self._trust.grant
             change = self._build(batch, grant)
-            answer = await self._sending.answer_to(change, batch[0].effects.through)
-            if answer.verdict is Verdict.HISTORY:
+            answer: Answer | None = None
+            if self._unanswered is None:  # else the grant may be another one by now, and this commit have landed
+                answer = await self._sending.answer_to(change, batch[0].effects.through)
+            if answer is None or answer.verdict is Verdict.HISTORY:
                 if not await self._reattach(change.row.digest):
                     continue
             elif not answer.ok:
@@ -219,7 +211,7 @@ class Committer:
             else:
                 self._learn(change, answer)
             self._landed(batch, change)
-            if answer.verdict is Verdict.ALREADY and self.run.nonce != grant.nonce:
+            if answer is not None and answer.verdict is Verdict.ALREADY and self.run.nonce != grant.nonce:
                 # It had landed before somebody else came: what was written stands, and this holder stops.
                 self._trust.lose(lost(replace(answer, why=Why.LOST), change.run))
             return
@@ -285,14 +277,17 @@ class Committer:
         """Continue under a new grant of the new history; return whether the commit in flight had landed."""
         self._history = False
         told = (self.run.last_seq, self.run.head)
-        change = Reattach(
+        # One whose caller was cancelled may have landed: the same again, or this holder would not know its own grant.
+        change = self._unanswered or Reattach(
             grant=self._trust.grant, nonce=secrets.token_hex(16), seq=told[0], head=told[1], flying=flying
         )
-        self._trust.reattaching = True
+        self._unanswered, self._trust.reattaching = change, True
         try:
             answer = await self._sending.answer_to(change)
-        finally:
-            self._trust.reattaching = False
+        except Exception:
+            self._unanswered, self._trust.reattaching = None, False
+            raise
+        self._unanswered, self._trust.reattaching = None, False
         if not answer.ok or answer.run is None:
             raise history_lost(answer.run, change.run) if answer.why is Why.HISTORY_LOST else lost(answer, change.run)
         self.run = answer.run

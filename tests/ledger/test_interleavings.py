@@ -7,7 +7,7 @@ import pytest
 
 from tenure import LeaseLost, Ledger, NotAllowed, OutcomeUnknown, Status, StoreUnsafe, TenureError, open_store
 from tenure.clock import ManualClock
-from tenure.core.run import Answer, Change, Claim, Commit, Grant, Run, Verdict, Why
+from tenure.core.run import Answer, Change, Claim, Commit, Grant, Reattach, Run, Verdict, Why
 from tenure.lease import Lease
 from tenure.testing.faults import Fault, FaultStore, Order
 from tenure.trust import Trust
@@ -167,3 +167,31 @@ async def test_i07_a_failover_that_answers_as_a_replica_for_a_while_fails_no_wri
             await lease.checkpoint({"n": 1})
             assert (store.says, lease.run.last_seq) == (0, 2)
             await lease.settle()
+
+
+@pytest.mark.parametrize("seconds", [0.5, 0.0], ids=["landed", "not sent"])
+async def test_i10_a_reattachment_whose_caller_is_cancelled_is_asked_again(store: FaultStore, seconds: float) -> None:
+    def reattaches(change: Change) -> bool:
+        return isinstance(change, Reattach)
+
+    async with Ledger(store, ttl=20) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            await lease.checkpoint("one")
+            before = lease.grant
+            await store.new_history()
+            fault = Fault.DELAY if seconds else Fault.SILENCE
+            store.orders.append(Order(fault=fault, match=reattaches, seconds=seconds))
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(lease.checkpoint, "two")
+                    await until(lambda: any(reattaches(change) for change in store.sent))
+                    if seconds:  # it lands, and the answer is not waited for
+                        while (await ledger.load("r1")).token == before.token:  # noqa: ASYNC110 - a fact without an event
+                            await anyio.sleep(0.005)
+                    scope.cancel()
+            await lease.checkpoint("three")
+            assert lease.token > before.token
+            await lease.settle()
+        values = [event["value"] async for _, event in ledger.handle("r1").events() if event["type"] == "checkpoint"]
+    assert values == ["one", "two", "three"]
