@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai import Agent, ApprovalRequired, DeferredToolRequests, RunContext
 from pydantic_ai.capabilities import RequestInput
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -167,3 +167,32 @@ async def test_what_is_no_token_is_refused() -> None:
     async with Inline(App(), Place().app.kinds["clerk"]) as inline:
         with pytest.raises(NotAllowed, match="no token"):
             await resolve_event(inline.ledger, "r1", None)
+
+
+@pytest.mark.parametrize("effect", ["repeat", "fail"])
+async def test_a_tool_that_asks_for_its_approval_itself_is_made_once_when_it_was_approved(effect: str) -> None:
+    paid: list[int] = []
+    place, tools = Place(amounts=(1,)), FunctionToolset[None](id="till")
+
+    def pay(ctx: RunContext[None], amount: int) -> str:
+        """Pay."""
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        paid.append(amount)
+        return f"paid {amount}"
+
+    tools.add_function(pay, name="pay", metadata={"tenure": {"effect": effect}})
+    place.agent = Agent(
+        FunctionModel(place.answer),
+        name="clerk",
+        toolsets=[tools],
+        capabilities=[TenureApprovals(), TenureDurability()],
+    )
+    async with Inline(place.app) as inline:
+        handle = await inline.ledger.submit("clerk", None, id="r")
+        await inline.idle()
+        (request,) = await handle.requests()
+        await handle.decide(request, "approve", by="ada")
+        assert await inline.result(handle) == "paid 1"
+        assert (await handle.verify()).ok
+    assert (paid, place.asked) == ([1], 2)

@@ -15,8 +15,8 @@ from tenure.active import ActiveRun
 from tenure.errors import ReplayDrift
 from tenure.ext._pydantic_ai_units import Unit, differing
 
-NEVER_RECORDED = ("approval_required", "call_deferred")
-"""Results of a tool call that say that it was not made."""
+NOT_MADE = ("approval_required", "call_deferred")
+"""Results of a tool call that say that it was not made; they are no answer for the next attempt."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Held:
         """
         lease = self.run.lease
         found = lease.state.records.get((unit.scope, unit.name))
-        if found is not None:
+        if found is not None and not _not_made(found.get("value")):
             if (why := differing(found.get("guard"), unit.guard)) is not None:
                 raise _drift(self.run.id, unit, why)
             record_durable_unit(executed=False)
@@ -68,7 +68,10 @@ class Held:
             elif (unit.scope, unit.name) not in lease.state.started:
                 await lease.started([unit.name], scope=unit.scope)
                 payload = await _inside(unit, body)
-            if isinstance(payload, Mapping) and payload.get("kind") in NEVER_RECORDED:
+            if _not_made(payload):
+                if effect != "repeat":
+                    # It was announced: without a record it would be in doubt, and it is asked anew all the same.
+                    await lease.record(unit.name, payload, scope=unit.scope, guard=unit.guard)
                 return payload
             await lease.record(unit.name, payload, scope=unit.scope, guard=unit.guard, step=1)
             record_durable_unit(executed=True)
@@ -95,6 +98,10 @@ within: ContextVar[str] = ContextVar("tenure_pydantic_ai_within", default="")
 """The unit that is being made, as the scope of agents that it asks; empty between units."""
 agent_run: ContextVar[str] = ContextVar("tenure_pydantic_ai_agent_run", default="")
 """Where the agent run stands, for what does not carry its id."""
+
+
+def _not_made(payload: object) -> bool:
+    return isinstance(payload, Mapping) and payload.get("kind") in NOT_MADE
 
 
 async def _inside(unit: Unit, body: Callable[[], Awaitable[object]]) -> object:
