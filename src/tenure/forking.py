@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tenure.core import build, canonical, ids, journal, restating
+from tenure.core.approvals import APPROVE
 from tenure.core.journal import State
 from tenure.core.loop import AgentState
 from tenure.core.run import Create, Row, Run
@@ -39,6 +40,8 @@ class Moment:
     scopes: set[str] = field(default_factory=set)
     last: Mapping[str, Any] = field(default_factory=dict)
     status: str = "queued"
+    at_ms: int = 0
+    began_ms: int = 0
 
     def add(self, row: Row, events: list[dict[str, Any]], until: int | None = None) -> None:
         """Take in a commit, or its events up to and with one."""
@@ -51,14 +54,24 @@ class Moment:
             if self.spoken or event["type"] not in (journal.RECORD, journal.CALL_STARTED):
                 self.agent.add(event)  # handlers and own loops write these too, under names of their own
             self.at, self.last = f"{row.seq}.{index}", event
+            if event["type"] == journal.ATTEMPT_START:
+                self.began_ms = row.at_ms
             if event["type"] == journal.RUN_START and row.seq == 1:
                 self.start = event
                 self.step = int((event.get("fork") or {}).get("step", 0))
+        self.at_ms = row.at_ms
         if until is None or until + 1 == len(events):
             self.seq, self.head = row.seq, row.digest
             self.step += int(effects.get("step", 0))
             self.failures = int(effects.get("failures", self.failures))
             self.status = str(effects.get("status", "running" if row.token else "queued"))
+
+    @property
+    def held_ms(self) -> int:
+        """Return the milliseconds in which the run had been held by then, this grant's included."""
+        ordinal, before_ms = self.state.held_before
+        from_ms = next((line.from_ms for line in self.run.grants if line.ordinal == ordinal), self.began_ms)
+        return before_ms + (max(0, self.at_ms - from_ms) if self.began_ms else 0)
 
 
 async def moment(store: Store, run: Run, at: int | str, /) -> Moment:
@@ -127,7 +140,7 @@ async def forked(
 ) -> Create:
     """Return the change that begins a run with the state that `run` had; its key is its id with that place."""
     found = await moment(store, run, at)
-    if f"{found.seq}." != found.at.partition(".")[0] + ".":
+    if int(found.at.partition(".")[0]) > found.seq:  # a commit may hold no event, and then the place is before it
         message = f"event {found.at} of run {run.id} is inside a commit; name the last event of one, or a step"
         raise NotAllowed(message, run=run)
     if found.scopes - {""}:
@@ -135,8 +148,14 @@ async def forked(
         raise NotAllowed(message, run=run)
     # What was asked, said and waited for was said to that run: this one asks anew, and no decision counts twice.
     state = {**restating.run(found.state, conversation=found.spoken), "asked": [], "consumed": [], "waits": []}
+    state["held_before"] = [0, found.held_ms]
     state["records"] = [kept for record in state["records"] if (kept := _kept(record, found.failures)) is not None]
     agent = restating.agent(found.agent, forked=True) if found.spoken else None
+    if agent is not None:
+        # That they were started was approved for that run: here they wait for a decision, whatever their tools say.
+        approved = {call: asked for call in agent["started"] if (asked := found.state.asked.latest(APPROVE, call))}
+        agent["started"] = [call for call in agent["started"] if call not in approved]
+        state["asked"] = [*approved.values()]
     return build.fork(
         run=ids.run_id(id),
         kind=run.kind,

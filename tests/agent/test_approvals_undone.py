@@ -143,3 +143,22 @@ async def test_m_ap08_another_decision_is_refused_by_name_and_the_same_again_is_
     with pytest.raises((RequestClosed, RunConflict)):
         await durable.decide("w1", "approve:c1", "approve", by="bob")
     assert desk.made == ["x"]
+
+
+@pytest.mark.parametrize("options", [{}, {"consequential": True}], ids=["repeat", "consequential"])
+async def test_i15_what_was_approved_and_is_under_way_is_asked_anew_in_a_fork(
+    desk: Desk, options: dict[str, Any]
+) -> None:
+    agent = agent_of(desk.effect("pay", approval=True, **options))
+    durable = await desk.suspended(agent)
+    await durable.decide("w1", "approve:c-pay", "approve", by="ann")
+    await desk.abandon(agent)
+    await desk.ledger.fork("w1", at=1, id="w2")
+    lax = CheckpointedAgent(agent_of(desk.effect("pay", **options)), desk.ledger)
+    for again in (durable, lax):
+        with pytest.raises(RunSuspended) as caught:
+            await again.recover("w2")
+        assert list(caught.value.requests) == ["approve#2:c-pay"]
+    await durable.decide("w2", "approve#2:c-pay", "reject", by="ann")
+    assert await durable.recover("w2") == "done"
+    assert desk.made == ["pay c-pay 1"], "the decision was about the other run, and is not used twice"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from agent.test_loop import assert_valid
@@ -26,6 +27,7 @@ from tenure import (
 )
 from tenure.agent.agent import Agent
 from tenure.core import journal, loop
+from tenure.core.budget import held_before_ms
 from tenure.core.messages import SystemMessage, ToolCall, assistant, to_json
 from tenure.core.run import FIRST_SCHEMA, SCHEMA, Claim, Verdict, Why
 from tenure.perform import perform
@@ -244,3 +246,18 @@ async def test_a_fork_lives_on_every_store(
         fork = await ledger.fork("w1", at=5, id="w2")
         assert await CheckpointedAgent(walker(), ledger).recover("w2") == "done"
         assert (await fork.verify()).ok
+
+
+async def test_a_fork_goes_on_with_the_time_that_its_origin_was_held(ledger: Ledger) -> None:
+    await ledger.submit("own", "go", id="r1")
+    for _ in range(2):
+        async with ledger.hold("r1") as lease:
+            await anyio.sleep(0.1)
+            await lease.checkpoint("one")
+    used_ms = sum(line.until_ms - line.from_ms for line in (await ledger.load("r1")).grants)
+    assert used_ms >= 190
+    await ledger.fork("r1", at=2, id="r2")
+    await ledger.fork("r2", at=2, id="r3")
+    for fork in ("r2", "r3"):
+        async with ledger.hold(fork) as other:
+            assert held_before_ms(other.run, other.state.held_before) == used_ms
