@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from agent.desk import Desk, expire, recorder_of
 from agent.parts import agent_of, shown
 from tenure import (
+    App,
     Approval,
     CheckpointedAgent,
     Ledger,
@@ -17,9 +19,12 @@ from tenure import (
     RunConflict,
     RunFailed,
     RunSuspended,
+    Status,
     Store,
     resolve,
+    tool,
 )
+from tenure.testing import Inline
 
 pytestmark = pytest.mark.anyio
 
@@ -162,3 +167,23 @@ async def test_i15_what_was_approved_and_is_under_way_is_asked_anew_in_a_fork(
     await durable.decide("w2", "approve#2:c-pay", "reject", by="ann")
     assert await durable.recover("w2") == "done"
     assert desk.made == ["pay c-pay 1"], "the decision was about the other run, and is not used twice"
+
+
+async def test_m_ap05_a_run_is_suspended_when_the_threads_of_its_tools_have_ended() -> None:
+    ended: list[str] = []
+
+    @tool(timeout=0.05)
+    def slow() -> None:
+        time.sleep(0.5)
+        ended.append("slow")
+
+    @tool(approval=True)
+    async def pay() -> None: ...
+
+    app = App()
+    app.agent(agent_of(slow, pay))
+    async with Inline(app) as inline:
+        handle = await inline.ledger.submit("walker", "go", id="w1")
+        await inline.idle()
+        assert (await handle.load()).status is Status.SUSPENDED
+        assert ended == ["slow"], "nothing of it runs beside who takes the run up"

@@ -101,6 +101,8 @@ class Calls:
             doubtful = [call for call in self._state.open if call not in waiting]
             requests |= self._doubt.requests(doubtful)
             contents |= self._doubt.contents(doubtful)
+            # A thread of a tool that timed out would run beside the successor.
+            await self._threads.ended()
             await wait_for_people(self._lease, requests, contents)
 
     def _sort(self, calls: Sequence[ToolCall]) -> dict[Effect, list[ToolCall]]:
