@@ -187,7 +187,9 @@ def _opened(path: Path, run_id: str) -> tuple[BinaryIO, int]:
                 last = line.row.seq
             if line.run or line.row is not None:
                 end = line.end  # a record that is out of date, and a torn line, are written over
-    file = path.open("r+b" if path.exists() else "xb")
+    if not path.exists():
+        path.touch(mode=0o600, exist_ok=False)  # it holds what the run was given and came to
+    file = path.open("r+b")
     file.truncate(end)
     file.seek(end)
     if not end:

@@ -40,9 +40,8 @@ def error_of(answer: Answer, run_id: str, /) -> TenureError:
         case Why.CONFLICT if answer.item is not None and answer.item.ask in (Ask.DECIDE, Ask.REVOKE):
             return _decided(answer.item, run, run_id)
         case Why.CONFLICT:
-            message = (
-                f"{run_id} is taken by other content, which stays as it is; use another id or send the same content"
-            )
+            what = f"{answer.item.id} of run {run_id}" if answer.item is not None else run_id
+            message = f"{what} is taken by other content, which stays as it is; use another id or send the same content"
             return RunConflict(message, run=run, run_id=run_id)
         case Why.MOVED:
             message = f"somebody held or released run {run_id} since it was looked at; look again, then decide"
@@ -141,7 +140,8 @@ def _decided(item: Item, run: Run | None, run_id: str) -> RequestClosed:
     except InvalidContent:
         said = {}
     by = printable(str(said.get("by") or "somebody"))[:200] if isinstance(said, dict) else "somebody"
-    message = f"request {item.name!r} of run {run_id} was {done} first, by {by}, and that stands; look at `tenure show`"
+    stands = "a new request is opened when the run goes on" if item.ask is Ask.REVOKE else "that stands"
+    message = f"request {item.name!r} of run {run_id} was {done} first, by {by}, and {stands}; look at `tenure show`"
     return RequestClosed(message, run=run, run_id=run_id)
 
 

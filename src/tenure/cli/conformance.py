@@ -52,7 +52,7 @@ def _check(place: Place) -> None:
     import anyio
 
     async def look() -> None:
-        async with place.store() as store:
+        async with place.store(creates=True) as store:
             await store.facts()
 
     anyio.run(look)

@@ -42,7 +42,7 @@ async def migrate(
         return Exit.OK
     steps = await (store.migrate() if apply else store.missing())
     for step in steps:
-        write(f"{'applied' if apply else 'missing'} {step}")
+        write(f"{'applied' if apply else 'missing'} {step}\n")
     if not steps:
         hint(f"{store.url} has all that this version knows")
     return Exit.UNSAFE if check and steps else Exit.OK

@@ -205,7 +205,8 @@ def said_by_server(state: str, said: str, where: Address, /, *, run_id: str | No
         return StoreUnsafe(message, run_id=run_id)
     if state in ("3F000", "42P01", "42883", "42704", "42703"):
         message = (
-            f"the schema {where.schema!r} at {at} is missing or behind ({said}); run `tenure store migrate --apply`"
+            f"the schema {where.schema!r} at {at} is missing or behind ({said}); run `tenure --store URL store migrate "
+            "--apply` with this store's URL"
         )
         return StoreUnsafe(message, run_id=run_id)
     if state in ("25006", "55000"):

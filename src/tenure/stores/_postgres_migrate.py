@@ -90,7 +90,8 @@ def refuse(found: Standing, where: Address, /) -> None:
         raise StoreTooNew(message)
     if found.missing:
         state = "is missing" if not found.applied else f"has {found.shown}"
-        message = f"the schema {where.schema!r} at {where.shown} {state}; run `tenure store migrate --apply`"
+        todo = "run `tenure --store URL store migrate --apply`"
+        message = f"the schema {where.schema!r} at {where.shown} {state}; {todo}"
         raise StoreUnsafe(message)
 
 
