@@ -1,5 +1,4 @@
-"""The bar of the simulated histories, in its short form: five hundred, in two halves that may run side by side; `--long` plays ten
-times as many."""
+"""The bar of the simulated histories, in its short form: five hundred, in two halves that may run side by side."""
 
 import re
 
@@ -18,9 +17,11 @@ def test_i01_to_i22_hold_in_every_simulated_history(
     code = main(["--histories", str(histories), "--seed", str(first), "--processes", "1"])
     said = capsys.readouterr().out
     assert code == 0, said
-    counts = {name: int(count) for name, count in re.findall(r"([a-z ]+): (\d+)", said)}
+    counts = {name.strip(): int(count) for name, count in re.findall(r"([a-z ]+): (\d+)", said)}
     assert re.search(rf"^{histories} of {histories} histories, 0 violations", said, re.MULTILINE), said
+    few = histories // 50
     for blow in ("kill", "stop", "cut", "restart", "failover", "step", "outage"):
-        assert counts[f"blow {blow}"] > 15, said
-    for seen in ("takeovers", "reattach landed", "commit already", "commit refused", "claim refused", "renew history"):
-        assert counts[seen] > 5, said
+        assert counts[f"blow {blow}"] > few, said
+    for seen in ("takeovers", "reattach landed", "commit already", "claim refused", "renew history", "renew refused"):
+        assert counts[seen] > few, said
+    assert counts["commit refused"] > 0, said
