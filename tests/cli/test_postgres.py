@@ -14,8 +14,8 @@ def test_a_schema_is_made_by_the_command_that_its_refusal_names(
     console = Console(capsys, f"{postgres_url}?schema=s_{uuid.uuid4().hex}")
     said = console("runs")
     assert (said.code, said.out) == (8, "")
-    assert "tenure store migrate --apply" in said.err
-    assert "tenure store migrate --apply" in console("doctor").out
+    assert "tenure --store URL store migrate --apply" in said.err
+    assert "tenure --store URL store migrate --apply" in console("doctor").out
     said = console("store", "migrate", "--check")
     assert (said.code, said.out.count("missing")) == (8, KNOWN)
     said = console("store", "migrate", "--apply")

@@ -79,7 +79,7 @@ async def test_nobody_who_listens_is_unavailable() -> None:
 
 
 async def test_a_missing_schema_is_named_with_the_command_that_makes_it(fresh_url: str) -> None:
-    with pytest.raises(StoreUnsafe, match="tenure store migrate --apply"):
+    with pytest.raises(StoreUnsafe, match="tenure --store URL store migrate --apply"):
         async with open_store(fresh_url):
             pass
     assert [step.number for step in await migrate(address(*split(fresh_url)))] == list(range(1, KNOWN + 1))
