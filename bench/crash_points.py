@@ -18,7 +18,7 @@ import anyio
 
 from crash_lane import Shot, memory_lane, server_lane
 from crash_tally import MEMORY, Tally
-from evidence import STORES, Place, places, record, versions
+from evidence import STORES, Place, places, played, record, versions
 from tenure.testing.crashing import UNITS, Point, points
 
 MEMORY_SHARE = 10
@@ -87,15 +87,8 @@ def main() -> int:
     with places(STORES, asked.keep) as found:
         ran = versions(found)
         print(ran)
-        try:
-            anyio.run(play, tally, found, draw(asked.seed, asked.points))
-        except KeyboardInterrupt:
-            print("broken off; up to here:")
-            tally.show()
+        if not played(play, tally, found, draw(asked.seed, asked.points), show=tally.show):
             return 130
-        except Exception:
-            tally.show()
-            raise
     held = tally.show()
     if asked.record:
         by_store = Counter[str]()

@@ -20,7 +20,7 @@ from typing import Any
 
 import anyio
 
-from evidence import STORES, Place, places, record, versions
+from evidence import STORES, Place, places, played, record, versions
 from history_fleet import Blow, Fleet, Kind, fleet
 from history_verdict import CALLS, judge
 from tenure import Ledger, TenureError, open_store
@@ -203,15 +203,8 @@ def main() -> int:
     with places(names, asked.keep) as found:
         ran = versions(found)
         print(ran)
-        try:
-            anyio.run(play_on_all, found, tally)
-        except KeyboardInterrupt:
-            print("broken off; up to here:")
-            tally.show()
+        if not played(play_on_all, found, tally, show=tally.show):
             return 130
-        except Exception:
-            tally.show()
-            raise
     held = tally.show()
     if asked.record:
         by_store = Counter[str]()
