@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-import tenure
+from tenure.testing import campaigns
 from tenure.testing.servers import REDIS_KINDS, ServerKind, ServerMissing, endpoint, find_program
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "evidence.md"
 STORES = ("sqlite", *(kind.name for kind in REDIS_KINDS))
 
 
@@ -76,15 +73,8 @@ def played(main: Callable[..., Awaitable[None]], *args: Any, show: Callable[[], 
 
 def versions(found: Sequence[Place]) -> str:
     """Return what ran, as words."""
-    said = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607 - whichever git is here
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     stores = [f"{place.name} {place.version}".strip() for place in found]
-    return ", ".join([f"tenure {tenure.__version__} ({said})", f"Python {platform.python_version()}", *stores])
+    return ", ".join([campaigns.running(), *stores])
 
 
 def programs(kinds: Sequence[ServerKind]) -> list[Place]:
@@ -104,7 +94,5 @@ def programs(kinds: Sequence[ServerKind]) -> list[Place]:
 
 def record(*, bar: str, seed: int, counts: str, ran: str, violations: int) -> None:
     """Append one line to the table that ends docs/evidence.md."""
-    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
-    with PAGE.open("a", encoding="utf-8") as page:
-        page.write(f"| {when} | {bar} | {seed} | {counts} | {ran} | {violations} |\n")
-    print(f"recorded in {PAGE.relative_to(ROOT)}")
+    campaigns.record(bar=bar, seed=seed, counts=counts, ran=ran, violations=violations)
+    print(f"recorded in {campaigns.PAGE}")
