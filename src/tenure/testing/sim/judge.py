@@ -28,9 +28,10 @@ from tenure.core.run import (
     Verdict,
 )
 from tenure.core.verify import verify_run
-from tenure.testing.linear import NEVER, Op, Undecided, linearizable
+from tenure.testing.linear import NEVER, Undecided, linearizable
+from tenure.testing.register import START, op_of, step, told
 from tenure.testing.sim.history import STEPS
-from tenure.testing.sim.notes import Asked, Played
+from tenure.testing.sim.notes import Played
 from tenure.testing.sim.server import Decided
 
 CLOSED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
@@ -212,67 +213,5 @@ def _of_answers(played: Played, run_id: str, found: list[Decided]) -> Iterator[s
     if not played.lost_s and not played.story.road.doubled:
         # Without an answer about now, too many of its calls may have happened at any time: the other lines judge it.
         with contextlib.suppress(Undecided):
-            if not linearizable([_op(one) for one in asked if _told(one)], START, _step):
+            if not linearizable([op_of(one) for one in asked if told(one)], START, step):
                 yield "I7 no order of its calls explains their answers"
-
-
-State = tuple[int, int, frozenset[str], str]
-START: State = (0, 0, frozenset(), "")
-"""A run as the specification sees it: token, last seq, digests, and the nonce that holds it."""
-
-
-def _told(one: Asked) -> bool:
-    # A refusal may be for the time's sake, which the specification does not have, and it changes nothing.
-    return isinstance(one.change, Create | Claim | Commit | End | Reattach) and (one.answer is None or one.answer.ok)
-
-
-def _op(one: Asked) -> Op[Asked]:
-    return Op(sent=one.sent_s, told=one.told_s, call=one)
-
-
-def _step(state: State, one: Asked, answered: bool) -> Iterator[State]:  # noqa: FBT001 - the shape of a specification
-    """A fenced register with a journal: what each answer says has to be true of the state that it met.
-
-    A call without an answer may have done what it asks, or nothing. The token of a claim without one is not known, but
-    its nonce is, and whoever comes next has a higher one.
-    """
-    made = answered and one.answer is not None and one.answer.verdict is Verdict.LANDED
-    if made or not answered:
-        yield from _done(state, one)
-    if not answered or (not made and _true_of(state, one)):
-        yield state
-
-
-def _done(state: State, one: Asked) -> Iterator[State]:
-    token, seq, digests, nonce = state
-    change, run = one.change, one.answer.run if one.answer is not None else None
-    match change:
-        case Create() if change.row is not None and not digests:
-            yield (token, 1, frozenset({change.row.digest}), "")
-        case Claim() if run is None:
-            yield (token, seq, digests, change.nonce)
-        case Claim() if run is not None and run.token > token:
-            yield (run.token, seq, digests, change.nonce if run.status is Status.RUNNING else "")
-        case Reattach() if nonce == change.grant.nonce and (run is None or run.token > token):
-            yield (token if run is None else run.token, seq, digests, change.nonce)
-        case Commit() if nonce == change.grant.nonce and seq == change.row.seq - 1:
-            yield (token, seq + 1, digests | {change.row.digest}, nonce if change.status is None else "")
-        case End():
-            yield (token if run is None else run.token, seq, digests, "")
-        case _:
-            return
-
-
-def _true_of(state: State, one: Asked) -> bool:
-    """Return whether an answer without an effect can be given in this state."""
-    _, _, digests, nonce = state
-    change, answer = one.change, one.answer
-    if answer is None:
-        return False
-    match change:
-        case Commit() | Create():
-            return change.row is not None and change.row.digest in digests
-        case Claim() | Reattach():
-            return nonce == change.nonce
-        case _:
-            return True

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenure.core.run import Answer, Change, Row, Run
 from tenure.errors import TenureError
-from tenure.testing.linear import NEVER
+from tenure.testing.register import Asked
 from tenure.testing.sim.loop import Process
 from tenure.testing.sim.network import Network, SimStore
 from tenure.testing.sim.server import Decided
@@ -24,17 +24,6 @@ class Effect:
     run: str
     name: str
     attempt: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Asked:
-    """One change as its sender saw it: when it was sent, when it was answered, with what (None: no answer)."""
-
-    sent_s: float
-    process: str
-    change: Change
-    told_s: float = NEVER
-    answer: Answer | None = None
 
 
 @dataclass(slots=True, kw_only=True)
