@@ -108,7 +108,7 @@ def _functions(chain: Chain) -> None:
         "encoding the event": lambda: journal.event(journal.CHECKPOINT, value=step),
         "building the commit (two SHA-256)": lambda: build.commit(change.grant, 2, "", [chain.event], step=1),
         "the record after it": lambda: rules.applied(change, Found(run=run), Facts(now_us=1)),
-        "its events, for the fold": lambda: journal.own_events(change.row),
+        "its event, for the fold": lambda: journal.State().add_own(chain.event),
     }
     for name, function in functions.items():
         costs = []

@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from tenure.clock import Clock
-from tenure.core import build, journal, rules
+from tenure.core import build, canonical, journal, rules
 from tenure.core.budget import held_before_ms
 from tenure.core.run import Answer, Commit, Facts, Found, Grant, How, Reattach, Run, Verdict, Why
 from tenure.effects import Append, Effects, InboxUnread, merged, taken
@@ -53,8 +53,8 @@ class Committer:
         self._left: list[Append] = []
         trust.on_history = self._ask_reattach
 
-    async def append(self, events: list[bytes], effects: Effects) -> Append:
-        """Return the append once it has landed, with the seq of its commit and its events as they are stored."""
+    async def append(self, events: list[bytes], effects: Effects, *, shown: bool = False) -> Append:
+        """Return the append once it has landed, with the seq of its commit; `shown` with its events as they stand."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._trust.check()
         if (ending := self._ending) is not None and effects.status is not None:
@@ -66,7 +66,8 @@ class Committer:
         if self._closed or self._trust.over or self._trust.ending:
             message = "the lease is being ended; nothing can be written after settle, suspend or hand_back"
             raise NotAllowed(message, run=self.run)
-        entry = Append(events=events, effects=effects, size=sum(map(len, events)) + sum(map(len, effects.blobs)))
+        size = sum(map(len, events)) + sum(map(len, effects.blobs))
+        entry = Append(events=events, effects=effects, size=size, shown=shown)
         # The flag drops before the command is sent: nobody starts an effect while the lease is being given away.
         self._trust.ending = effects.status is not None
         self._ending = entry if effects.status is not None else None
@@ -199,7 +200,8 @@ class Committer:
     async def _write(self, batch: list[Append]) -> None:
         while True:
             grant = self._trust.grant
-            change = self._build(batch, grant)
+            begin = self._begin(grant)
+            change = self._build(batch, grant, begin)
             answer: Answer | None = None
             if self._unanswered is None:  # else the grant may be another one by now, and this commit have landed
                 answer = await self._sending.answer_to(change, batch[0].effects.through)
@@ -210,30 +212,24 @@ class Committer:
                 raise refusal_of(answer, change)
             else:
                 self._learn(change, answer)
-            self._landed(batch, change)
+            self._landed(batch, change, begin)
             if answer is not None and answer.verdict is Verdict.ALREADY and self.run.nonce != grant.nonce:
                 # It had landed before somebody else came: what was written stands, and this holder stops.
                 self._trust.lose(lost(replace(answer, why=Why.LOST), change.run))
             return
 
-    def _build(self, batch: list[Append], grant: Grant) -> Commit:
-        events = [event for entry in batch for event in entry.events]
-        if self._begun is not grant:
-            run = self.run
-            start = journal.event(
-                journal.ATTEMPT_START,
-                attempt=run.attempt,
-                ordinal=run.ordinal,
-                owner=grant.owner,
-                code_version=self._code_version,
-                held_ms=held_before_ms(run, self.state.held_before),
-            )
-            events.insert(0, start)
+    def _begin(self, grant: Grant) -> list[bytes]:
+        if self._begun is grant:
+            return []
+        held_ms = held_before_ms(self.run, self.state.held_before)
+        return [journal.begin(self.run, grant, self._code_version, held_ms)]
+
+    def _build(self, batch: list[Append], grant: Grant, begin: list[bytes]) -> Commit:
         return build.commit(
             grant,
             self.run.last_seq + 1,
             self.run.head,
-            events,
+            begin + [event for entry in batch for event in entry.events],
             **merged([entry.effects for entry in batch], self.run.requests),
         )
 
@@ -244,21 +240,27 @@ class Committer:
         facts = Facts(now_us=answer.now_us, epoch=change.grant.epoch)
         self.run = rules.applied(change, Found(run=self.run), facts) or self.run
 
-    def _landed(self, batch: list[Append], change: Commit) -> None:
+    def _landed(self, batch: list[Append], change: Commit, begin: list[bytes]) -> None:
         # A commit that was found in the store's new history was made under the grant before.
         self._begun = change.grant
-        stored = journal.own_events(change.row)
-        for event in stored:
-            self.state.add(event)
+        for data in begin:
+            self.state.add_own(data)
         if change.status is not None:
             self._trust.over = True
             self._pulse.leave(self._trust)
-        at = len(stored) - sum(len(entry.events) for entry in batch)  # the attempt's start comes before them all
         for entry in batch:
             entry.seq = change.row.seq
-            entry.stored = [*stored[at : at + len(entry.events)]]
-            at += len(entry.events)
+            self._fold(entry)
             entry.settle()
+
+    def _fold(self, entry: Append) -> None:
+        if not entry.shown:
+            for data in entry.events:
+                self.state.add_own(data)
+            return
+        entry.stored = [canonical.decode_own(data) for data in entry.events]
+        for event in entry.stored:
+            self.state.add(event)
 
     def _ask_reattach(self, grant: Grant) -> None:
         if grant is self._trust.grant:

@@ -51,11 +51,15 @@ class InboxUnread(RunConflict):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Append:
-    """One append that waits for its commit; `taken` once it is part of one, `stored` what it is then."""
+    """One append that waits for its commit; `taken` once it is part of one.
+
+    `stored` is what its events are then, for who is `shown` them.
+    """
 
     events: list[bytes]
     effects: Effects
     size: int
+    shown: bool = False
     taken: bool = False
     error: BaseException | None = None
     seq: int = 0

@@ -128,15 +128,15 @@ class Lease:
 
     async def write(self, events: Sequence[bytes], /, **effects: Any) -> list[journal.Event]:
         """Commit, and return the events as they are stored: what a successor will read, redacted if that is on."""
-        return (await self._append(events, effects)).stored
+        return (await self._append(events, effects, shown=True)).stored
 
-    async def _append(self, events: Sequence[bytes], effects: Mapping[str, Any]) -> Append:
+    async def _append(self, events: Sequence[bytes], effects: Mapping[str, Any], *, shown: bool = False) -> Append:
         found = Effects(**effects)
         if self.redaction is not None:
             events = [self.redaction.event(data) for data in events]
             found.outcome = self.redaction.outcome(found.outcome)
             self.redaction.names(found.tags or {}, "a tag")
-        return await self._committer.append(list(events), found)
+        return await self._committer.append(list(events), found, shown=shown)
 
     def redacted(self, value: Any, /) -> Any:
         """Return a JSON value as it will be stored, and as whoever wrote it goes on with it."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.core import canonical
@@ -52,6 +52,7 @@ messages = st.one_of(
 
 
 @given(messages)
+@settings(deadline=None)
 def test_a_message_comes_back_from_the_canonical_bytes_as_it_was(message: Message) -> None:
     stored = canonical.encode(to_json(message))
     assert from_json(canonical.decode(stored)) == message

@@ -1,5 +1,6 @@
 """Content: whatever may be written can be read again, and what cannot is refused before any write."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
+
+
+@drawn(JSON)
+@settings(deadline=None)
+def test_i26_the_canonical_bytes_are_what_json_writes_with_sorted_keys_and_no_spaces(value: Any) -> None:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    assert canonical.encode(value, limit=10**9) == text.encode()
 
 
 @drawn(JSON)

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure import InvalidContent, NotAllowed, Redaction, Request
@@ -113,6 +113,7 @@ def test_a_key_that_holds_a_secret_is_hidden_and_none_of_its_values_is_lost() ->
     ),
     st.lists(st.sampled_from([*SECRETS.values(), *BEFORE_AND_AFTER, " ", "=", '"']), max_size=4).map("".join),
 )
+@settings(deadline=None)
 def test_i25_what_was_redacted_is_not_changed_again(value: Any, text: str) -> None:
     redaction = Redaction()
     once = redaction.value([value, text])

@@ -1,5 +1,6 @@
 """Tables and heads for people: the kept answers, what fits, and that no text steers the terminal."""
 
+import dataclasses
 import io
 
 import pytest
@@ -75,7 +76,7 @@ def test_the_nonce_is_in_no_value() -> None:
     assert RUNNING.nonce not in str(value)
     assert "nonce" not in value
     assert set(value) == {
-        *(name for name in type(RUNNING).__slots__ if name not in {"nonce", "touch", "grants"}),
+        *(field.name for field in dataclasses.fields(RUNNING) if field.name not in {"nonce", "touch", "grants"}),
         *("grant", "lease_left_ms"),
     }
 

@@ -29,6 +29,10 @@ MAX_NUMBER = 10**15
 """The largest number to be given for a record: with store time added it is still one that a double keeps whole."""
 _INT_LIMIT = 10**MAX_INT_DIGITS
 _PLAIN_VALUES = 10_000
+# What holds itself is refused before it gets here, so the encoder need not look for it.
+_TEXT = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
+).encode
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
@@ -36,7 +40,7 @@ def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES, depth: int = MAX_DEP
     """Return the canonical bytes of a JSON value; InvalidContent names the JSON path of what cannot be stored."""
     if not _is_plain(value, depth):
         _refuse_foreign(value, "$", depth, [limit // 2 + 1])
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = _TEXT(value)
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -50,7 +54,7 @@ def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES, depth: int = MAX_DEP
 
 def again(value: Any, /) -> bytes:
     """Return the canonical bytes of a value that was read from such bytes; it is not checked anew."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _TEXT(value).encode()
 
 
 def decode(data: bytes, /) -> Any:

@@ -33,6 +33,9 @@ WAIT_BEGUN = "wait/begun"
 CONTEXT_REPLACE = "context/replace"
 RUN_END = "run/end"
 
+_PLAIN_CHECKPOINT = b'{"scope":"","type":"checkpoint",'
+"""How the canonical bytes of a checkpoint begin."""
+
 
 def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     """Return the canonical bytes of one event; InvalidContent if it cannot be stored."""
@@ -50,6 +53,18 @@ def start_digest(found: Event, /) -> str:
     """Return the digest of what a run begins with, as its record keeps it: the input, and where it was forked from."""
     value, fork = found.get("input"), found.get("fork")
     return canonical.digest(canonical.encode(value if fork is None else [value, fork], depth=canonical.RESTATED_DEPTH))
+
+
+def begin(run: Run, grant: Grant, code_version: str, held_ms: int, /) -> bytes:
+    """Return the event that stands before all others of a grant."""
+    return event(
+        ATTEMPT_START,
+        attempt=run.attempt,
+        ordinal=run.ordinal,
+        owner=grant.owner,
+        code_version=code_version,
+        held_ms=held_ms,
+    )
 
 
 def consumed(item: str, name: str, ask: str, value: Any, /) -> bytes:
@@ -85,12 +100,6 @@ def chain(run_id: str, seq: int, token: int, mark: str, prev: str, data: bytes) 
     return hashlib.sha256(head + data).hexdigest()
 
 
-def own_events(found: Row, /) -> list[dict[str, Any]]:
-    """Return the events of a row that this process has just built: nothing in them has to be looked at again."""
-    events: list[dict[str, Any]] = canonical.decode_own(found.body)["events"]
-    return events
-
-
 def events_of(found: Row, /) -> list[dict[str, Any]]:
     """Return the events of a row; CorruptRecord if the body is not what a commit writes."""
     try:
@@ -105,7 +114,22 @@ def events_of(found: Row, /) -> list[dict[str, Any]]:
     return events
 
 
-@dataclass(slots=True, kw_only=True)
+class _Looked:
+    """A field of a state whose value stays an event's bytes until somebody looks: most holders only write."""
+
+    def __get__(self, state: State | None, owner: type[State]) -> Any:
+        if state is None:
+            return None  # what a state begins with
+        value = vars(state)["last"]
+        if isinstance(value, bytes):
+            value = vars(state)["last"] = canonical.decode_own(value).get("value")
+        return value
+
+    def __set__(self, state: State, value: Any) -> None:
+        vars(state)["last"] = value
+
+
+@dataclass(kw_only=True)
 class State:
     """What a journal folds to for handlers and own loops; agents fold their own events beside it.
 
@@ -116,7 +140,7 @@ class State:
     """
 
     input: Any = None
-    last: Any = None
+    last: Any = _Looked()
     checkpoints: int = 0
     attempts: int = 0
     held_before: tuple[int, int] = (0, 0)
@@ -125,6 +149,14 @@ class State:
     consumed: dict[str, Event] = field(default_factory=dict)
     waits: dict[str, Event] = field(default_factory=dict)
     asked: Asked = field(default_factory=Asked)
+
+    def add_own(self, data: bytes, /) -> None:
+        """Take in the next event, as this process has just encoded it."""
+        if data.startswith(_PLAIN_CHECKPOINT):
+            self.last = data
+            self.checkpoints += 1
+        else:
+            self.add(canonical.decode_own(data))
 
     def add(self, found: Event, /) -> None:
         """Take in the next event; types of other readers are passed over."""

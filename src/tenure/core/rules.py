@@ -365,8 +365,7 @@ def _committed(change: Commit, run: Run, facts: Facts) -> Run:
         lease = {"status": change.status, "owner": "", "lease_until_ms": min(run.lease_until_ms, now_ms)}
         lease["due_ms"] = due.at(now_ms) if due is not None and change.status not in TERMINAL else None
         lease["grants"] = grant_log.closed(replace(run, step=step), now_ms, ended=change.status.value)
-    return replace(  # once: a run makes this change all the time
-        run,
+    return run.after(  # once: a run makes this change all the time
         last_seq=change.row.seq,
         head=change.row.digest,
         base_seq=change.row.seq if change.base else run.base_seq,
