@@ -11,11 +11,13 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
 
 from tenure.app import App
+from tenure.errors import TenureError
 from tenure.executing import Execution, Reports
 from tenure.lease import Lease
 from tenure.ledger import Ledger
@@ -189,6 +191,8 @@ class Slots:
         # The worker's tasks are cancelled as soon as its slots are empty.
         with anyio.move_on_after(CUT_S, shield=True):
             await self._ledger.claims.give_back(lease, reason="the worker drains")
+            with suppress(TenureError):
+                await self._ledger.store.wake("due")
         self._reports.ended(lease.grant)
 
     async def _execute(self, execution: Execution) -> None:

@@ -92,6 +92,7 @@ async def test_i05_no_write_starts_after_the_deadline_and_one_that_landed_is_fou
 async def test_i21_a_claim_that_is_cancelled_leaves_no_lease_that_nobody_releases(store: FaultStore) -> None:
     async with Ledger(store, ttl=5) as ledger:
         await ledger.submit("count", 1, id="r1")
+        await store.woken(["due"], timeout=0)
         store.orders.append(Order(fault=Fault.DELAY, seconds=0.1, match=a(Claim)))
         with anyio.move_on_after(0.15):
             async with ledger.hold("r1"):
@@ -99,6 +100,7 @@ async def test_i21_a_claim_that_is_cancelled_leaves_no_lease_that_nobody_release
         with anyio.fail_after(2):
             while not any(isinstance(change, End) for change in store.sent):  # noqa: ASYNC110 - another task sends it
                 await anyio.sleep(0.01)
+        assert await store.woken(["due"], timeout=5), "others are told that it is there to be claimed"
         async with ledger.hold("r1", wait=1) as lease:
             assert lease.run.attempt == 1
 

@@ -2,7 +2,7 @@
 
 import logging
 import signal
-import statistics
+from collections import defaultdict
 from typing import Any
 
 import anyio
@@ -136,13 +136,14 @@ async def test_a_rolling_deploy_counts_no_crash_and_leaves_no_run_without_a_hold
         assert legs == sorted(legs), "no worker of version 1 went on with what version 2 had begun"
         assert set(legs) == {"1", "2"}
     assert any("accepts code version 2" in workers.log(number) for number in range(3)), "an old worker declined aloud"
-    gaps = [
-        after.from_ms - before.until_ms
-        for run in runs
-        for before, after in zip(run.grants, run.grants[1:], strict=False)
-    ]
-    assert len(gaps) >= RUNS
-    held = [line for run in runs for line in run.grants]
-    print(f"{len(gaps)} changes of holder: median {statistics.median(gaps)} ms, longest {max(gaps)} ms")
-    assert len({line.owner for line in held}) == 6
-    assert statistics.median(gaps) < 1000, sorted(gaps)[-10:]
+    gaps: dict[str, list[int]] = defaultdict(list)
+    for run in runs:
+        for before, after in zip(run.grants, run.grants[1:], strict=False):
+            gaps[before.owner].append(after.from_ms - before.until_ms)
+    longest = sorted(max(found) for found in gaps.values())
+    print(f"{sum(map(len, gaps.values()))} changes of holder, the longest of each drain: {longest} ms")
+    assert len({line.owner for run in runs for line in run.grants}) == 6
+    assert len(gaps) == 3, "each worker of version 1 handed runs back, and no other did"
+    assert sum(map(len, gaps.values())) >= RUNS
+    # A machine that stands still for a second during one drain stretches every gap of that one.
+    assert longest[0] < 1000, gaps
