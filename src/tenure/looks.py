@@ -60,7 +60,7 @@ class Looks:
         self._kinds = kinds
         self._names = tuple(kinds)
         self._versions = code_versions
-        self._left: dict[str, tuple[int, float]] = {}
+        self._left: dict[str, tuple[tuple[int, int], float]] = {}
         self._crowded: dict[str, int] = {}
         self._strays: list[str] = []
         self._scatter = False
@@ -72,7 +72,7 @@ class Looks:
         # Entries that this worker left to others stand in front of the list until somebody takes them.
         limit = LOOK_LIMIT + len(self._left) + len(self._crowded)
         hints = await self._ledger.store.due(self._names, limit=limit)
-        hints = [hint for hint in hints if self._left.get(hint.run, (None, 0))[0] != hint.token]
+        hints = [hint for hint in hints if self._left.get(hint.run, (None, 0))[0] != (hint.token, hint.due_ms)]
         # So do those that need an empty process: asked for once, they keep no slot from the runs behind them.
         crowded = [hint for hint in hints if self._crowded.get(hint.run) == hint.token]
         hints = [hint for hint in hints if self._crowded.get(hint.run) != hint.token]
@@ -169,7 +169,9 @@ class Looks:
         return False
 
     def _leave(self, hint: Hint, seconds: float) -> None:
-        self._left[hint.run] = (hint.token, self._ledger.clock.boot_ns() / 1e9 + seconds)
+        # By its due time, too: an entry that was early because its holder renews is another one when it was handed
+        # back, under the same token.
+        self._left[hint.run] = ((hint.token, hint.due_ms), self._ledger.clock.boot_ns() / 1e9 + seconds)
 
 
 async def together(*asks: Callable[[], Awaitable[T]]) -> list[T]:

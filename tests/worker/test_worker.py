@@ -9,7 +9,7 @@ import pytest
 from tenure import ActiveRun, App, NotAllowed, RunQuarantined, Status, StoreUnavailable, UnknownKind, Worker, open_store
 from tenure.cli.worker import live
 from tenure.core.run import LEADER_ID, Claim
-from tenure.looks import choose
+from tenure.looks import Looks, choose
 from tenure.store import Hint
 from worker.kit import counting, dead, opened, until, working
 
@@ -270,3 +270,21 @@ async def test_i21_a_claim_that_was_on_its_way_when_a_worker_drained_is_given_ba
         run = await store.load("r")
         assert run is not None
         assert (run.status, run.nonce, run.crashes) == (Status.QUEUED, "", 0)
+
+
+async def test_a_run_whose_entry_was_early_is_claimed_as_soon_as_it_is_handed_back() -> None:
+    app = counting([])
+    async with opened("memory://early", ttl=1) as holder, opened("memory://early") as other:
+        looks = Looks(other, app.kinds)
+        await holder.submit("k", None, id="r")
+        async with holder.hold("r"):
+            # Renewals do not move the entry: from the end of the first ttl on the run looks due, and is held.
+            await until(lambda: _refused(looks))
+        found = await looks.look(1, empty=True)
+        assert [lease.run.id for lease in found.leases] == ["r"]
+
+
+async def _refused(looks: Looks) -> bool:
+    found = await looks.look(1, empty=True)
+    assert not found.leases
+    return found.again
