@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -206,9 +205,7 @@ class Claims:
         for found in results:
             if isinstance(found, Lease):
                 await self.give_back(found, reason="its claimer was cancelled")
-        # Nobody else rings for them: without this, another worker finds them at the leader's next look.
-        with suppress(TenureError):
-            await self._store.wake("due")
+        await self._store.wake("due")  # else another worker finds them at the leader's next look
 
     async def give_back(self, lease: Lease, /, *, reason: str) -> None:
         """Yield a lease under which nothing was started; best effort, it runs out otherwise."""
