@@ -135,7 +135,8 @@ async def deploy(place: Place, runs: int, workers: int, seed: int) -> list[Run]:
             (place.folder / "arrived").touch()
             for name in names:
                 await ledger.handle(name).result(timeout=60)
-            return [await ledger.load(name) for name in names]
+            found = [await ledger.load(name) for name in names]
+    return found
 
 
 async def _all_held(ledger: Ledger, names: list[str]) -> None:
