@@ -1,4 +1,4 @@
-"""Claiming: how a grant becomes a lease, and the watch over local deadlines."""
+"""Claiming: how a grant becomes a lease."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tenure.committer import Committer
-from tenure.core import build, rules
-from tenure.core.run import Answer, Claim, Grant, How, Status
-from tenure.errors import LeaseHeld, LeaseLost, StoreUnavailable, TenureError
+from tenure.core import build
+from tenure.core.run import Answer, Claim, Grant, How
+from tenure.errors import LeaseHeld, LeaseLost, OutcomeUnknown, TenureError
 from tenure.heartbeat import Heart
 from tenure.holding import Holding
 from tenure.lease import Lease
 from tenure.refusals import by_status, error_of
-from tenure.retrying import UNANSWERED, resend
+from tenure.retrying import LOST, UNANSWERED, resend
 from tenure.trust import LeaseChange, Trust
 
 if TYPE_CHECKING:
     from tenure.ledger import Ledger
 
 log = logging.getLogger("tenure.ledger")
+
+PATIENCE_S = 1.0
+"""How long the other claims of a request wait for one whose answer was lost."""
 
 
 @dataclass(slots=True)
@@ -86,8 +89,8 @@ class Claims:
         )
 
     async def claim(self, change: Claim, /) -> Lease:
-        """Return the lease of one claim, or raise why it was refused."""
-        (found,) = await self.claim_many([change])
+        """Return the lease of one claim, or raise why it was refused; a store that is away is asked for up to a ttl."""
+        (found,) = await self._claim([change], patient=True)
         if isinstance(found, Lease):
             return found
         raise found
@@ -95,15 +98,19 @@ class Claims:
     async def claim_many(self, changes: Sequence[Claim], /) -> list[Lease | TenureError]:
         """Return a lease or the reason against it for each claim, in one round trip where the store can.
 
-        A lost answer is asked again by id under the same nonce. When the caller is cancelled, what is granted
-        afterwards is given back.
+        A lost answer is asked again by id under the same nonce. StoreUnavailable is an answer: nothing was written, and
+        who waited for one part of a store that takes no writes would keep the leases on the others from being used.
+        When the caller is cancelled, what is granted afterwards is given back.
         """
+        return await self._claim(changes, patient=False)
+
+    async def _claim(self, changes: Sequence[Claim], *, patient: bool) -> list[Lease | TenureError]:
         if not changes:
             return []
         if (longest := max(change.ttl_ms for change in changes)) > self._ledger.ttl_ms:
             await self._store.raise_ttl(longest)
         box = _Box()
-        self._fly(self._ask, box, list(changes))
+        self._fly(self._ask, box, list(changes), patient)
         try:
             await box.done.wait()
         except BaseException:
@@ -130,7 +137,7 @@ class Claims:
             self._quiet = anyio.Event()
             await self._quiet.wait()
 
-    async def _ask(self, box: _Box, changes: list[Claim]) -> None:
+    async def _ask(self, box: _Box, changes: list[Claim], patient: bool) -> None:  # noqa: FBT001 - called by `_fly`
         sent_ns = self._clock.boot_ns()
         answers: list[Answer | TenureError]
         try:
@@ -147,12 +154,12 @@ class Claims:
         found: dict[int, Lease | TenureError] = {}
 
         async def again(index: int, change: Claim) -> None:
-            found[index] = await self._asked_again(change)
+            found[index] = await self._asked_again(change, change.ttl_ms / 1000 if patient else PATIENCE_S)
 
         async with anyio.create_task_group() as tasks:
             for index, (change, answer) in enumerate(zip(changes, answers, strict=True)):
                 # What was granted is renewed from here on, however long the others take.
-                if isinstance(answer, UNANSWERED):
+                if isinstance(answer, UNANSWERED if patient else LOST):
                     tasks.start_soon(again, index, change)
                 else:
                     found[index] = self._lease(change, answer, sent_ns)
@@ -161,14 +168,20 @@ class Claims:
         if box.abandoned:
             await self._give_back(box.results)
 
-    async def _asked_again(self, change: Claim) -> Lease | TenureError:
+    async def _asked_again(self, change: Claim, within_s: float) -> Lease | TenureError:
         try:
-            answer, sent_ns = await resend(self._clock, self._again, change, within_s=change.ttl_ms / 1000)
+            answer, sent_ns = await resend(self._clock, self._again, change, within_s=within_s)
+        except UNANSWERED as error:
+            if within_s < change.ttl_ms / 1000:
+                self._fly(self._find_and_give_back, change)
+            return error if isinstance(error, TenureError) else _unanswered(change, error)
         except TenureError as error:
             return error
-        except TimeoutError as error:
-            return _unanswered(change, error)
         return self._lease(change, answer, sent_ns)
+
+    async def _find_and_give_back(self, change: Claim) -> None:
+        """Go on asking what became of a claim that nobody waits for any more."""
+        await self._give_back([await self._asked_again(change, change.ttl_ms / 1000)])
 
     def _lease(self, change: Claim, answer: Answer | TenureError, sent_ns: int) -> Lease | TenureError:
         if isinstance(answer, TenureError):
@@ -240,61 +253,9 @@ class Claims:
                 pause = min(left_s, 0.25, max(0.02, held.remaining_ms / 1000))
                 await self._store.woken(["run:" + run_id], timeout=pause)
 
-    async def watch(self) -> None:
-        """Show the heartbeat that this loop lives, and end each lease at its local deadline."""
-        while True:
-            before_ns = self._clock.boot_ns()
-            self._pulse.seen_ns = before_ns
-            for trust in self._pulse.held():
-                if isinstance(trust, Trust) and trust.remaining_ms <= 0 and not trust.ending:
-                    trust.expire()
-            period_s = min(0.25, self._shortest_ms() / 30_000)
-            await self._clock.sleep(period_s)
-            self._tell_late((self._clock.boot_ns() - before_ns) / 1e9 - period_s)
-
-    def _shortest_ms(self) -> int:
-        return min((trust.grant.ttl_ms for trust in self._pulse.held()), default=self._ledger.ttl_ms)
-
-    def _tell_late(self, late_s: float) -> None:
-        held = self._pulse.held()
-        if not held or late_s * 1000 <= self._shortest_ms() / 3:
-            return
-        self._pulse.late_renewals += 1
-        log.warning(
-            "the event loop was blocked for %.1f s; runs %s; move blocking work to a thread; it stood at\n%s",
-            late_s,
-            ", ".join(trust.grant.run for trust in held),
-            self._pulse.stack,
-        )
-
-    async def listen(self) -> None:
-        """Look at the held runs when somebody says that one was changed from outside: its holder learns it now."""
-        posted: dict[str, tuple[int, int | None]] = {}
-        while True:
-            held = [t for t in self._pulse.held() if isinstance(t, Trust) and not t.grant.run.startswith("_")]
-            posted = {t.grant.run: posted.get(t.grant.run, (0, None)) for t in held}
-            topics = ["run:" + trust.grant.run for trust in held]
-            if not topics:
-                await anyio.sleep(0.1)
-                continue
-            try:
-                if not await self._store.woken(topics, timeout=0.5):
-                    continue
-                for trust in held:
-                    # A wake may be for nothing (on SQLite any write to the file is one), and a renewal is a write that
-                    # wakes others. So it is looked first, and renewed only to be told of what ended the grant.
-                    run = await self._store.load(trust.grant.run)
-                    if run is None or not rules.holds(run, trust.grant) or run.status is not Status.RUNNING:
-                        self._heart.hurry()
-                    elif posted[run.id] != (said := (run.inbox_seq, run.cancel_by_ms)):
-                        posted[run.id] = said
-                        trust.tell()
-            except TenureError:
-                await anyio.sleep(0.5)
-
 
 def _unanswered(change: Claim, error: BaseException) -> TenureError:
     message = (
         f"the claim of run {change.run} had no answer ({type(error).__name__}); look at the run, then claim it again"
     )
-    return StoreUnavailable(message, run_id=change.run)
+    return OutcomeUnknown(message, run_id=change.run)

@@ -32,6 +32,7 @@ from tenure.retrying import MAX_RESEND_S, resend
 from tenure.run_ids import new_run_id
 from tenure.store import ALL, Store, Where
 from tenure.trust import LeaseChange
+from tenure.watching import Watching
 
 log = logging.getLogger("tenure.ledger")
 
@@ -88,8 +89,7 @@ class Ledger:
         self._heart = self.heart(self.store.beside(), self.pulse, self.clock, ttl_ms=self.ttl_ms, name=self.owner)
         self._heart.start()
         self._claims = Claims(self, self._tasks, self._heart, self._on_change)
-        self._tasks.start_soon(self._claims.watch)
-        self._tasks.start_soon(self._claims.listen)
+        self._tasks.start_soon(Watching(self, self._heart).serve)
         return self
 
     async def __aexit__(

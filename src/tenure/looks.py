@@ -18,6 +18,7 @@ from tenure.app import Kind
 from tenure.core.run import SCHEMA, Repair
 from tenure.errors import (
     LeaseHeld,
+    OutcomeUnknown,
     RunClosed,
     RunConflict,
     RunDeclined,
@@ -120,18 +121,18 @@ class Looks:
         ]
         leases: list[Lease] = []
         crowded: list[Hint] = []
-        others, outage = 0, None
+        others, unanswered = 0, list[TenureError]()
         for hint, found in zip(hints, await claims.claim_many(changes), strict=True):
             if isinstance(found, Lease):
                 leases.append(found)
             elif isinstance(found, RunDeclined) and not alone and self._fits(found):
                 crowded.append(hint)
-            elif isinstance(found, StoreUnavailable):
-                outage = found
+            elif isinstance(found, StoreUnavailable | OutcomeUnknown):
+                unanswered.append(found)
             else:
                 others += self._refused(hint, found)
-        if outage is not None and not leases:
-            raise outage
+        if unanswered and len(unanswered) == len(hints):
+            raise unanswered[0]
         return leases, crowded, others
 
     def _fits(self, declined: RunDeclined) -> bool:

@@ -13,7 +13,9 @@ from tenure.errors import OutcomeUnknown, StoreUnavailable
 Question = TypeVar("Question")
 Reply = TypeVar("Reply")
 
-UNANSWERED = (StoreUnavailable, OutcomeUnknown, TimeoutError)
+LOST = (OutcomeUnknown, TimeoutError)
+"""What may have landed all the same."""
+UNANSWERED = (StoreUnavailable, *LOST)
 MAX_RESEND_S = 30.0
 
 

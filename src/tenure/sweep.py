@@ -66,7 +66,7 @@ class _Sweep:
         message = "" if error is None else getattr(error, "message", type(error).__name__)
         if error is not None:
             code = error.code.value if isinstance(error, TenureError) else HANDLER_FAILED
-        if code == Code.STORE_UNAVAILABLE:
+        if code in (Code.STORE_UNAVAILABLE, Code.OUTCOME_UNKNOWN):
             self.complete = False
         self.entries.append(SweepEntry(run=run_id, code=code, message=message))
 

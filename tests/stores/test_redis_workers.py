@@ -148,3 +148,50 @@ async def test_a_worker_goes_on_when_what_kept_its_server_from_writing_is_over(
         with anyio.fail_after(150):
             for number in range(RUNS):
                 assert await ledger.handle(f"r{number:02}").result() == number
+
+
+FULL = ("maxmemory", "1", "0")
+LONELY = ("min-replicas-to-write", "3", "0")
+
+
+@pytest.mark.parametrize("setting", [FULL, LONELY], ids=["full", "lonely"])
+async def test_a_shard_that_answers_reads_and_takes_no_writes_keeps_no_other_shard_s_runs_waiting(
+    namespace: str, setting: tuple[str, str, str]
+) -> None:
+    name, harm, mend = setting
+    app, gate = App(), anyio.Event()
+
+    @app.kind("gate")
+    async def hold(run: ActiveRun[int], number: int) -> int:
+        await gate.wait()
+        return number
+
+    @app.kind("work")
+    async def work(run: ActiveRun[int], number: int) -> int:
+        return number
+
+    with ClusterSet(VALKEY9, options=LOG) as nodes:
+        async with (
+            opened(f"{nodes.url}?shards=5", namespace=namespace) as store,
+            Ledger(store, ttl=300) as ledger,  # who waited for the shard would wait for as long
+        ):
+            bad = nodes.holder(store._opened().shards[0].keys.meta)
+            names = [f"r{number}" for number in range(24)]
+            there = [run_id for run_id in names if on(nodes, bad, store, run_id)]
+            apart = [run_id for run_id in names if run_id not in there]
+            for run_id in apart[:2]:
+                await ledger.submit("gate", 0, id=run_id)
+            async with Worker(app, ledger, concurrency=2, drain=1) as worker:
+                await until(lambda: len(worker.slots.executions) == 2)
+                for number, run_id in enumerate([*there, *apart[2:]]):  # what nobody can claim is due first
+                    await ledger.submit("work", number, id=run_id)
+                asked(bad, "CONFIG", "SET", name, harm)
+                gate.set()
+                with anyio.fail_after(120):
+                    for run_id in apart[2:]:
+                        await ledger.handle(run_id).result()
+                assert {(await ledger.load(run_id)).status for run_id in there} == {Status.QUEUED}
+                asked(bad, "CONFIG", "SET", name, mend)
+                with anyio.fail_after(120):
+                    for run_id in there:
+                        await ledger.handle(run_id).result()

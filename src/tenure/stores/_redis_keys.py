@@ -24,6 +24,7 @@ class Keys:
     """`tenure:{<namespace>:<shard>}:<what>[:<run>]`: the braces make the hash tag, and a run never leaves its shard."""
 
     def __init__(self, namespace: str, shard: int = 0, /) -> None:
+        self.shard = shard
         self._at = at = f"tenure:{{{namespace}:{shard}}}:"
         self.meta = f"{at}meta"
         self.history = f"{at}history"

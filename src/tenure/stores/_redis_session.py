@@ -12,13 +12,14 @@ import anyio
 from redis.asyncio.connection import AbstractConnection
 
 from tenure.clock import Clock
-from tenure.core.run import Answer, Change, Facts, Renew
+from tenure.core.run import Answer, Change, Claim, Facts, Renew
 from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.store import Durability, Finding, Hint
 from tenure.stores._redis_address import Address, Setup
 from tenure.stores._redis_bell import Listener
 from tenure.stores._redis_keys import Keys, KindMemo, shard_of
 from tenure.stores._redis_line import Reply
+from tenure.stores._redis_refusing import Refusing
 from tenure.stores._redis_road import Lines, Road
 from tenure.stores._redis_shard import Shard
 
@@ -51,6 +52,7 @@ class Session:
     kinds: KindMemo
     silent: set[int] = field(default_factory=set)
     """Shards that gave no hints the last time; said once."""
+    refusing: Refusing = field(default_factory=Refusing)
 
     @classmethod
     async def open(cls, wish: Wish, /) -> Self:
@@ -121,7 +123,9 @@ class Session:
         patience_s = min(renewals) / 12_000 if len(renewals) == len(changes) else None
         asking = [self.shards[number].commit_many([changes[i] for i in part]) for number, part in parts.items()]
         answers: dict[int, Answer | TenureError] = {}
-        for part, got in zip(parts.values(), await _at_once(asking, patience_s), strict=True):
+        for (number, part), got in zip(parts.items(), await _at_once(asking, patience_s), strict=True):
+            if any(isinstance(changes[index], Claim) for index in part):
+                self.refusing.note(number, [got] if isinstance(got, TenureError) else got)
             if isinstance(got, TenureError) and len(parts) == 1:
                 raise got
             for position, index in enumerate(part):

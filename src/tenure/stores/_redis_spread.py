@@ -13,14 +13,18 @@ from tenure.stores._redis_shard import Shard
 
 
 async def due(session: Session, kinds: Sequence[str], now_ms: int | None, /, *, limit: int) -> tuple[list[Hint], int]:
-    """Return what the indexes say is due, the longest due first, and the store's now; a silent shard is left out."""
+    """Return what the indexes say is due, the longest due first, and the store's now.
 
-    async def of(shard: Shard) -> tuple[list[Hint], int]:
-        return await reads.due(shard.asked, shard.keys, kinds, now_ms, limit=limit)
+    A shard that is silent is left out, and so is what could not be claimed on one that takes no claims.
+    """
+
+    async def of(shard: Shard) -> tuple[int, list[Hint], int]:
+        hints, now = await reads.due(shard.asked, shard.keys, kinds, now_ms, limit=limit)
+        return shard.keys.shard, hints, now
 
     found = await session.those(of)
-    hints = [hint for some, _ in found for hint in some]
-    return sorted(hints, key=lambda hint: (hint.due_ms, hint.run))[:limit], max(now for _, now in found)
+    hints = session.refusing.claimable({number: some for number, some, _ in found})
+    return sorted(hints, key=lambda hint: (hint.due_ms, hint.run))[:limit], max(now for *_, now in found)
 
 
 async def next_due_ms(session: Session, kinds: Sequence[str], /) -> int | None:

@@ -15,9 +15,10 @@ from tenure.store import Store
 
 
 class Fault(StrEnum):
-    """What happens to one call: it never arrives, its reply is lost, both hang, or it is late."""
+    """What happens to one call: it never arrives, is not served, its reply is lost, both hang, or it is late."""
 
     REQUEST_LOST = "request_lost"
+    NOT_SERVED = "not_served"
     REPLY_LOST = "reply_lost"
     SILENCE = "silence"
     DELAY = "delay"
@@ -86,6 +87,8 @@ class FaultStore:
         order.times -= 1
         if order.fault is Fault.REQUEST_LOST:
             return OutcomeUnknown("the request was lost; it was ordered so")
+        if order.fault is Fault.NOT_SERVED:
+            return StoreUnavailable("the store takes no writes; it was ordered so")
         if order.fault is Fault.SILENCE:
             await anyio.sleep_forever()
         await anyio.sleep(order.seconds)

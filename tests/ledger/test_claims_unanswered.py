@@ -1,0 +1,61 @@
+"""Claims whose answers are lost, beside claims that were answered."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+
+from tenure import Ledger, OutcomeUnknown, Status, StoreUnavailable, open_store
+from tenure.core.run import Change, Claim
+from tenure.lease import Lease
+from tenure.testing.faults import Fault, FaultStore, Order
+
+pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[FaultStore]:
+    async with FaultStore(open_store("memory://")) as store:
+        yield store
+
+
+def claim_of(run_id: str) -> Callable[[Change], bool]:
+    return lambda change: isinstance(change, Claim) and change.run == run_id
+
+
+async def claimed(ledger: Ledger, *run_ids: str) -> list[object]:
+    claims = ledger.claims
+    return list(await claims.claim_many([claims.change(run_id) for run_id in run_ids]))
+
+
+async def test_what_was_not_written_is_an_answer_and_a_look_goes_on(store: FaultStore) -> None:
+    async with Ledger(store, ttl=60) as ledger:
+        for run_id in ("a", "b"):
+            await ledger.submit("k", 1, id=run_id)
+        store.orders.append(Order(fault=Fault.NOT_SERVED, times=99, match=claim_of("a")))
+        begun = time.monotonic()
+        first, second = await claimed(ledger, "a", "b")
+        assert isinstance(first, StoreUnavailable)
+        assert isinstance(second, Lease)
+        assert time.monotonic() - begun < 30, "half a ttl"
+        assert len([change for change in store.sent if claim_of("a")(change)]) == 1
+
+
+async def test_i21_a_claim_that_landed_unheard_is_given_back_when_the_others_no_longer_wait_for_it(
+    store: FaultStore,
+) -> None:
+    async with Ledger(store, ttl=60) as ledger:
+        for run_id in ("a", "b"):
+            await ledger.submit("k", 1, id=run_id)
+        deaf = Order(fault=Fault.REPLY_LOST, times=9_999, match=claim_of("a"))
+        store.orders.append(deaf)
+        first, second = await claimed(ledger, "a", "b")
+        assert isinstance(first, OutcomeUnknown)
+        assert isinstance(second, Lease)
+        assert (await ledger.load("a")).status is Status.RUNNING, "it landed, and nobody was told"
+        store.orders.remove(deaf)
+        with anyio.fail_after(30):
+            while (await ledger.load("a")).status is Status.RUNNING:
+                await anyio.sleep(0.02)
+        assert (await ledger.load("a")).crashes == 0
