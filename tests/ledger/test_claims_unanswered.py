@@ -56,6 +56,6 @@ async def test_i21_a_claim_that_landed_unheard_is_given_back_when_the_others_no_
         assert (await ledger.load("a")).status is Status.RUNNING, "it landed, and nobody was told"
         store.orders.remove(deaf)
         with anyio.fail_after(30):
-            while (await ledger.load("a")).status is Status.RUNNING:
+            while (await ledger.load("a")).status is Status.RUNNING:  # noqa: ASYNC110 - another task gives it back
                 await anyio.sleep(0.02)
         assert (await ledger.load("a")).crashes == 0
