@@ -99,9 +99,10 @@ def taken(entries: list[Append], /) -> list[Append]:
 
 def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> dict[str, Any]:
     """Return the arguments of `build.commit` for appends in order; `requests` are those open before them."""
+    step = effects[0].step if len(effects) == 1 else sum(e.step for e in effects)
     if all(e.plain for e in effects):
-        return {"step": sum(e.step for e in effects)}
-    found: dict[str, Any] = {"step": sum(e.step for e in effects), "base": any(e.base for e in effects)}
+        return {"step": step}
+    found: dict[str, Any] = {"step": step, "base": any(e.base for e in effects)}
     for name in ("status", "failures", "wants", "tags", "due", "outcome", "inbox_seq"):
         found[name] = next((v for e in reversed(effects) if (v := getattr(e, name)) is not None), None)
     found["consume"] = tuple(item for e in effects for item in e.consume)

@@ -55,15 +55,27 @@ class Renewed(Protocol):
         ...
 
 
+class Flying(Protocol):
+    """A request of the ledger's loop that has no answer yet."""
+
+    def overdue(self, now_ns: int, /) -> None:
+        """Give up waiting if the local deadline of its lease has passed."""
+        ...
+
+
 @dataclass(slots=True)
 class Pulse:
-    """What the ledger's loop and the heartbeat tell each other; both note their contact with the store."""
+    """What the ledger's loop and the heartbeat tell each other; both note their contact with the store.
+
+    `flying` is the loop's alone.
+    """
 
     max_stall_ms: int
     seen_ns: int = 0
     thread_id: int = 0
     turned_ns: int = 0
     leases: dict[int, Renewed] = field(default_factory=dict)
+    flying: dict[int, Flying] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
     late_renewals: int = 0
     lag_ms: int = 0
@@ -87,10 +99,15 @@ class Pulse:
         with self.guard:
             return list(self.leases.values())
 
+    def cut(self, now_ns: int, /) -> None:
+        """Give up waiting for what was not answered before its deadline."""
+        for request in [*self.flying.values()]:
+            request.overdue(now_ns)
+
     def contact(self, now_ns: int, *, ok: bool, ttl_ms: int) -> None:
         """Note whether the store answered; an outage of more than ttl/3 is remembered, for it kills nobody."""
         if ok:
-            if self._silent(now_ns, ttl_ms):
+            if self.failing and self._silent(now_ns, ttl_ms):
                 self.outage_ended_ns = now_ns
             self.answered_ns = now_ns
         self.failing = not ok

@@ -33,7 +33,7 @@ async def resend(
     cancellation point; the last error is raised as it is.
     """
     # By this clock: one that counts suspend, and in a test the one that the test turns.
-    until_ns = clock.boot_ns() + int((within_s or 0) * 1e9)
+    until_ns = 0 if within_s is None else clock.boot_ns() + int(within_s * 1e9)
     try:
         # The common road asks once, and needs nothing of what asking again is made of.
         return await attempt(question)

@@ -55,6 +55,7 @@ class Sending:
         self._pulse = pulse
         self._clock = clock
         self._scope = anyio.CancelScope()
+        self._until_ns = 0
         self._stopped = False
         self._way: Way | None = None
 
@@ -62,6 +63,11 @@ class Sending:
         """Ask no more, for the ledger is being closed; who waits for an answer gets OutcomeUnknown."""
         self._stopped = True
         self._scope.cancel()
+
+    def overdue(self, now_ns: int, /) -> None:
+        """Wait no longer for an answer that did not come before the local deadline, as that was when it was asked."""
+        if now_ns >= self._until_ns:
+            self._scope.cancel()
 
     async def answer_to(self, change: Commit | Reattach, through: Way | None = None, /) -> Answer:
         """Return the store's answer; LeaseLost or HistoryLost if there was none before the local deadline.
@@ -94,8 +100,11 @@ class Sending:
             raise NotAllowed(message, run_id=change.run)
         sent_ns = self._clock.boot_ns()
         ttl_ms = self._trust.grant.ttl_ms
+        # Cut by who watches the deadlines of all leases: a timer for each request would cost more than the request.
+        self._until_ns = self._trust.deadline_ns
+        self._pulse.flying[id(self)] = self
         try:
-            with anyio.move_on_after(self._trust.remaining_ms / 1000) as self._scope:
+            with anyio.CancelScope() as self._scope:
                 if self._way is not None and isinstance(change, Commit):
                     answer = await self._way(change)
                 else:
@@ -110,6 +119,8 @@ class Sending:
                 # sent before may have landed, so it is asked again like any other, as long as the lease lasts.
                 raise StoreUnavailable(error.message, run_id=change.run) from error
             raise
+        finally:
+            self._pulse.flying.pop(id(self), None)
 
     async def tell(self, error: LeaseLost | HistoryLost, /) -> None:
         """Tell people that a commit was refused, as well as that can be done within a second."""

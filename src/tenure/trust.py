@@ -71,7 +71,7 @@ class Trust:
         self._told = anyio.Event()
         self._guard = threading.Lock()
         self._sent_ns = sent_ns
-        self._deadline_ns = self._deadline(sent_ns, left_ms)
+        self.deadline_ns = self._deadline(sent_ns, left_ms)
 
     def _deadline(self, sent_ns: int, left_ms: int) -> int:
         # Never more than one ttl: a store clock set back states more, and `repair` then cuts the lease to one ttl.
@@ -83,7 +83,7 @@ class Trust:
         """Return what is left until the local deadline, 0 when the lease is over or lost."""
         if self.over or self.error is not None:
             return 0
-        return max(0, (self._deadline_ns - self._clock.boot_ns()) // 1_000_000)
+        return max(0, (self.deadline_ns - self._clock.boot_ns()) // 1_000_000)
 
     @property
     def ends_in_ms(self) -> int:
@@ -91,7 +91,7 @@ class Trust:
 
         What still runs after that runs beside a successor, so it counts on, below 0 too, when the lease is lost.
         """
-        return (self._deadline_ns - self._clock.boot_ns()) // 1_000_000 + margin_ms(self.grant.ttl_ms)
+        return (self.deadline_ns - self._clock.boot_ns()) // 1_000_000 + margin_ms(self.grant.ttl_ms)
 
     @property
     def live(self) -> bool:
@@ -100,7 +100,7 @@ class Trust:
 
     def check(self) -> None:
         """Raise LeaseLost or HistoryLost if no effect may start any more."""
-        if self.error is None and not self.over and self.remaining_ms <= 0:
+        if self.error is None and not self.over and self.deadline_ns - self._clock.boot_ns() < 1_000_000:
             self.expire()
         if self.error is not None:
             raise self.error
@@ -116,14 +116,14 @@ class Trust:
         with self._guard:
             if sent_ns >= self._sent_ns:
                 self._sent_ns = sent_ns
-                self._deadline_ns = self._deadline(sent_ns, left_ms)
+                self.deadline_ns = self._deadline(sent_ns, left_ms)
 
     def regrant(self, grant: Grant, sent_ns: int, left_ms: int) -> None:
         """Go on under a new grant of the same lease."""
         with self._guard:
             self.grant = grant
             self._sent_ns = sent_ns
-            self._deadline_ns = self._deadline(sent_ns, left_ms)
+            self.deadline_ns = self._deadline(sent_ns, left_ms)
         # Who ends the grants of a dead process has to know this one before anything is done under it.
         if self.on_regrant is not None:
             self.on_regrant(grant)

@@ -36,13 +36,14 @@ class Watching:
             tasks.start_soon(self.listen)
 
     async def watch(self) -> None:
-        """Show the heartbeat that this loop lives, and end each lease at its local deadline."""
+        """Show the heartbeat that this loop lives, and end each lease, and what it asks, at its local deadline."""
         while True:
             before_ns = self._clock.boot_ns()
             self._pulse.seen_ns = before_ns
             for trust in self._pulse.held():
                 if isinstance(trust, Trust) and trust.remaining_ms <= 0 and not trust.ending:
                     trust.expire()
+            self._pulse.cut(before_ns)
             period_s = min(0.25, self._shortest_ms() / 30_000)
             await self._clock.sleep(period_s)
             self._tell_late((self._clock.boot_ns() - before_ns) / 1e9 - period_s)

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from tenure import LeaseChange, LeaseLost, Ledger, Status, StoreUnavailable, open_store
+from tenure import LeaseChange, LeaseLost, Ledger, NotAllowed, Status, StoreUnavailable, open_store
+from tenure.clock import ManualClock
 from tenure.core.run import Change, Claim, Commit, Create, End, How, Renew
 from tenure.core.verify import verify_run
+from tenure.lease import Lease
 from tenure.testing.faults import Fault, FaultStore, Order
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -87,6 +89,40 @@ async def test_i05_no_write_starts_after_the_deadline_and_one_that_landed_is_fou
         await anyio.sleep(0.5)
         assert len([c for c in store.sent if isinstance(c, Commit)]) == sent
         assert (await ledger.load("r1")).last_seq == 2
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+async def test_i05_a_write_that_is_never_answered_is_given_up_at_the_local_deadline(
+    store: FaultStore, *, dropped: bool
+) -> None:
+    clock = ManualClock()
+    raised: list[BaseException] = []
+
+    async def write(lease: Lease) -> None:
+        try:
+            await lease.checkpoint({"a": 1})
+        except (LeaseLost, NotAllowed) as error:
+            raised.append(error)
+
+    async with Ledger(store, ttl=10, clock=clock) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        lease = await ledger.claims.claim(ledger.claims.change("r1"))
+        store.orders.append(Order(fault=Fault.SILENCE, times=99, match=a(Commit, Renew)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write, lease)
+            while not any(isinstance(change, Commit) for change in store.sent):  # noqa: ASYNC110 - another task sends it
+                await anyio.sleep(0.001)
+            if dropped:
+                ledger.claims.drop(lease)
+            clock.advance(seconds=9)
+            await anyio.sleep(0.02)
+            assert not raised
+            clock.advance(seconds=1)
+            with anyio.fail_after(60):
+                while not raised:
+                    await anyio.sleep(0.001)
+                    clock.advance(ms=1)  # what is asked again waits by this clock first
+    assert [type(error) for error in raised] == [NotAllowed if dropped else LeaseLost]
 
 
 async def test_i21_a_claim_that_is_cancelled_leaves_no_lease_that_nobody_releases(store: FaultStore) -> None:
