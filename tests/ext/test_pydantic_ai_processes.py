@@ -23,10 +23,10 @@ PROGRAM = Path(__file__).with_name("durable_app.py")
 
 
 @contextmanager
-def worker(url: str, namespace: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker(url: str, namespace: str, folder: Path, *, program: Path = PROGRAM) -> Iterator[subprocess.Popen[bytes]]:
     number = len(list(folder.glob("log.*")))
     with (folder / f"log.{number}").open("wb") as log:
-        process = subprocess.Popen([sys.executable, PROGRAM, url, namespace, folder], stdout=log, stderr=log)
+        process = subprocess.Popen([sys.executable, program, url, namespace, folder], stdout=log, stderr=log)
     try:
         yield process
     finally:
