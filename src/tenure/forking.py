@@ -5,16 +5,17 @@ Nothing is shared: what the new run needs stands in its own `run/start`. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tenure.carry import named_blobs
 from tenure.core import build, canonical, ids, journal, restating
 from tenure.core.approvals import APPROVE
 from tenure.core.journal import State
 from tenure.core.loop import AgentState
 from tenure.core.run import Create, Row, Run
-from tenure.errors import CorruptRecord, NotAllowed
+from tenure.errors import CorruptRecord, InvalidContent, NotAllowed
 from tenure.refusals import not_found
 from tenure.store import Store
 
@@ -39,6 +40,7 @@ class Moment:
     spoken: bool = False
     scopes: set[str] = field(default_factory=set)
     last: Mapping[str, Any] = field(default_factory=dict)
+    blobs: set[str] = field(default_factory=set)
     status: str = "queued"
     at_ms: int = 0
     began_ms: int = 0
@@ -46,6 +48,7 @@ class Moment:
     def add(self, row: Row, events: list[dict[str, Any]], until: int | None = None) -> None:
         """Take in a commit, or its events up to and with one."""
         effects = canonical.decode(row.body).get("effects", {})
+        self.blobs.update(effects.get("blobs", ()))
         for index, event in enumerate(events[: None if until is None else until + 1]):
             self.state.add(event)
             if event["type"] in _OF_AGENTS or "agent" in event:
@@ -156,37 +159,36 @@ async def forked(
         approved = {call: asked for call in agent["started"] if (asked := found.state.asked.latest(APPROVE, call))}
         agent["started"] = [call for call in agent["started"] if call not in approved]
         state["asked"] = [*approved.values()]
-    return build.fork(
-        run=ids.run_id(id),
-        kind=run.kind,
-        value=found.start.get("input"),
-        code_version=code_version,
-        priority=run.priority,
-        tags=run.tags if tags is None else tags,
-        fork={"run": run.id, "seq": found.seq, "head": found.head, "step": found.step},
-        state=state,
-        agent=agent,
-        blobs=await _blobs(store, run, agent),
-    )
+    try:
+        return build.fork(
+            run=ids.run_id(id),
+            kind=run.kind,
+            value=found.start.get("input"),
+            code_version=code_version,
+            priority=run.priority,
+            tags=run.tags if tags is None else tags,
+            fork={"run": run.id, "seq": found.seq, "head": found.head, "step": found.step},
+            state=state,
+            agent=agent,
+            blobs=await _blobs(store, run, found.blobs, [state, agent]),
+        )
+    except InvalidContent as error:
+        message = f"what run {run.id} had come to does not fit the one event that begins a fork ({error.message})"
+        raise InvalidContent(f"{message}; fork it at an earlier place, or retry it from its input") from None
 
 
-async def _blobs(store: Store, run: Run, agent: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """The images and files that a conversation shows, which stand beside the journal."""
+async def _blobs(store: Store, run: Run, kept: Iterable[str], restated: Any) -> dict[str, bytes]:
+    """What stands beside the journal and is named in what is restated: media, and results that were cut."""
+    text = canonical.encode(restated, depth=canonical.RESTATED_DEPTH).decode()
     found: dict[str, bytes] = {}
-    for digest in _named(agent):
+    for digest in sorted(kept):
+        if digest not in text:
+            continue
         if (data := await store.blob(run.id, digest)) is None:
             message = f"blob {digest[:16]}, which run {run.id} shows its model, is gone; restore the store"
             raise CorruptRecord(message, run=run)
         found[digest] = data
     return found
-
-
-def _named(value: Any) -> set[str]:
-    """The digests of all media in a JSON value that stand beside it."""
-    if isinstance(value, Mapping):
-        blob = {str(value["blob"])} if "media_type" in value and "blob" in value else set[str]()
-        return blob.union(*map(_named, value.values()))
-    return set[str]().union(*map(_named, value)) if isinstance(value, list) else set()
 
 
 def _kept(record: Mapping[str, Any], failures: int) -> dict[str, Any] | None:
@@ -217,7 +219,7 @@ async def retried(store: Store, run: Run, /, *, code_version: str) -> Create:
             fork=fork,
             state=start["state"],
             agent=start.get("agent"),
-            blobs=await _blobs(store, run, start.get("agent")),
+            blobs=await _blobs(store, run, named_blobs(rows), [start["state"], start.get("agent")]),
         )
     return build.create(
         run=new_id,
