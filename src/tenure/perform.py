@@ -216,21 +216,27 @@ async def _raised(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception
         return
     match error:
         case Draining():
-            # A thread of the cut step would run beside the successor.
-            await active.threads.ended()
-            await lease.hand_back()
+            await _hand_back(active)
         case TryLater(after=after):
-            await lease.hand_back(after=after)
+            await _hand_back(active, after=after)
         case _ if active.steps.cancel_told:
             await _settle_cancelled(active)
         case StoreUnavailable() | OutcomeUnknown():
             active.log.warning("handed back: %s", error)
-            await lease.hand_back(after=OUTAGE_AFTER_S)
+            await _hand_back(active, after=OUTAGE_AFTER_S)
         case RunDeclined():
             active.log.warning("handed back: %s", error)
-            await lease.hand_back(after=DECLINED_AFTER_S)
+            await _hand_back(active, after=DECLINED_AFTER_S)
         case _:
             await _failed(kind, active, error)
+
+
+async def _hand_back(active: ActiveRun[Any], *, after: float = 0, failure: str | None = None) -> None:
+    # A thread of a step that was cut or timed out would run beside the successor.
+    if active.threads.busy:
+        active.log.warning("%d thread(s) of it go on; it is handed back when they have ended", active.threads.busy)
+    await active.threads.ended()
+    await active.lease.hand_back(after=after, failure=failure)
 
 
 async def _failed(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception) -> None:
@@ -246,7 +252,7 @@ async def _failed(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception
         active.log.warning(
             "failed (%d of %d retries), due in %g s", run.failures, kind.retries, after_s, exc_info=error
         )
-        await active.lease.hand_back(after=after_s, failure=f"{code} {message}")
+        await _hand_back(active, after=after_s, failure=f"{code} {message}")
         return
     active.log.error("failed with %s", code, exc_info=error)
     await active.lease.settle(Status.FAILED, code=code, message=message)

@@ -168,9 +168,10 @@ class Redaction:
                 events = journal.events_of(row)
                 stored = [self.event(canonical.encode(event, depth=canonical.RESTATED_DEPTH)) for event in events]
                 first = canonical.decode(stored[0])
+                effects = canonical.decode(row.body).get("effects", {})
                 return replace(
                     change,
-                    row=journal.row(change.run, 1, "", journal.body(stored, {}), None),
+                    row=journal.row(change.run, 1, "", journal.body(stored, effects), None),
                     input_digest=journal.start_digest(first),
                 )
             case Post():

@@ -132,6 +132,30 @@ async def test_a_step_that_takes_too_long_fails_with_timeout_and_its_thread_stil
     assert busy == [1, 0]
 
 
+@pytest.mark.parametrize("error", [TryLater(), StoreUnavailable("away; ask again"), ValueError("retried")], ids=type)
+async def test_a_run_is_handed_back_when_the_threads_of_its_steps_have_ended(error: Exception) -> None:
+    app, release, raised = App(), threading.Event(), anyio.Event()
+
+    @app.kind("k", retries=1)
+    async def handler(run: ActiveRun[None], _: None) -> None:
+        with pytest.raises(StepFailed, match="TimeoutError"):
+            await run.step("thread", release.wait, 60, timeout=0.1)
+        raised.set()
+        raise error
+
+    async with fleet(app) as here, anyio.create_task_group() as tasks:
+        handle = await here.ledger.submit(handler, None, id="r")
+        tasks.start_soon(here.call, "r")
+        await raised.wait()
+        await anyio.wait_all_tasks_blocked()
+        # A successor would run beside what is left of the step.
+        assert (await handle.load()).status is Status.RUNNING
+        release.set()
+        with anyio.fail_after(10):
+            while (await handle.load()).status is not Status.QUEUED:  # noqa: ASYNC110 - handed back by another task
+                await anyio.sleep(0.01)
+
+
 @pytest.mark.parametrize("error", [StoreUnavailable("away; ask again"), TryLater(after=1)], ids=type)
 async def test_what_says_nothing_about_the_call_is_never_recorded(error: Exception) -> None:
     app = App()

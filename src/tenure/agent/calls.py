@@ -80,6 +80,7 @@ class Calls:
         for call in calls:
             # It could be made when it was held, so this worker is of another shape than the one that asked.
             if (why := self._agent.refusal(call)) is not None:
+                await self._threads.ended()
                 await decline(self._lease, f"call {call.id} cannot be made here ({why[0]})")
         waiting = [call for call in calls if self._approvals.wanted(call)]
         sorted_ = self._sort([call for call in calls if call not in waiting])

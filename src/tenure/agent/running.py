@@ -8,6 +8,7 @@ from typing import TypeVar
 from tenure.agent.agent import Agent
 from tenure.agent.asking import Watcher
 from tenure.agent.runner import drive
+from tenure.calling import Threads
 from tenure.codec import to_json_value
 from tenure.core.run import Status
 from tenure.errors import (
@@ -32,14 +33,21 @@ LOOK_S = 0.25
 
 async def settled(agent: Agent[Out], lease: Lease, /, *, watcher: Watcher | None = None) -> None:
     """Drive the agent and settle its run: completed with its output, or failed for good with the code of the error."""
+    threads = Threads()
     try:
-        value = to_json_value(await drive(agent, lease, watcher=watcher), agent.output)
+        value = to_json_value(await drive(agent, lease, watcher=watcher, threads=threads), agent.output)
     except (OutOfBudget, OutputInvalid, InvalidContent, LineageBroken, RequestExpired) as error:
         await lease.settle(Status.FAILED, code=error.code.value, message=error.message)
     except CancelRequested as error:
         await lease.settle(Status.CANCELLED, code="cancelled", message=error.message)
     except TryLater as later:
+        await threads.ended()
         await lease.hand_back(after=later.after)
+        raise
+    except Exception:
+        if lease.lost is None and not lease.over:
+            # Who leaves hands the run back, and a thread of a tool that timed out would run beside the successor.
+            await threads.ended()
         raise
     else:
         await lease.settle(Status.COMPLETED, value)

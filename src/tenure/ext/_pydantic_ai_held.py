@@ -13,6 +13,7 @@ from pydantic_ai.tools import RunContext
 
 from tenure.active import ActiveRun
 from tenure.errors import ReplayDrift
+from tenure.ext._pydantic_ai_secrets import marked
 from tenure.ext._pydantic_ai_units import Unit, differing
 
 NOT_MADE = ("approval_required", "call_deferred")
@@ -68,6 +69,7 @@ class Held:
             elif (unit.scope, unit.name) not in lease.state.started:
                 await lease.started([unit.name], scope=unit.scope)
                 payload = await _inside(unit, body)
+            payload = marked(payload, lease.redaction)
             if _not_made(payload):
                 if effect != "repeat":
                     # It was announced: without a record it would be in doubt, and it is asked anew all the same.

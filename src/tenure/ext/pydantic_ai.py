@@ -26,12 +26,14 @@ from pydantic_ai.durable_exec import (
     external_event_scope,
     replay_scope,
 )
+from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
-from pydantic_ai.tools import AgentDepsT, RunContext
+from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
 
 from tenure.active import ActiveRun
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed
 from tenure.ext._pydantic_ai_held import Held, agent_run, held
+from tenure.ext._pydantic_ai_secrets import refuse
 from tenure.ext._pydantic_ai_units import unit_of
 from tenure.ext._pydantic_ai_waits import TenureApprovals, Waiter, fail_event, resolve_event
 
@@ -146,6 +148,13 @@ class TenureDurability(BaseDurabilityCapability[AgentDepsT]):
             return await super().wrap_run(ctx, handler=handler)
         finally:
             agent_run.reset(token)
+
+    async def before_tool_validate(
+        self, ctx: RunContext[AgentDepsT], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
+    ) -> Any:
+        """Tell the model of a call whose arguments may not be stored; it is not made, here or in a later attempt."""
+        refuse(call)
+        return await super().before_tool_validate(ctx, call=call, tool_def=tool_def, args=args)
 
     def get_durable_operation_backend(self) -> DurableOperationBackend[UnitConfig]:
         """The backend whose units are records of the run."""
