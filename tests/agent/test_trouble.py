@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import threading
 import time
 from typing import Any
 
@@ -10,8 +11,23 @@ import anyio
 import pytest
 
 from agent.parts import events
-from tenure import Agent, CheckpointedAgent, Ledger, ModelRequest, Retry, Status, TryLater
+from tenure import (
+    Agent,
+    Budget,
+    CheckpointedAgent,
+    LeaseHeld,
+    Ledger,
+    ModelRequest,
+    Retry,
+    Status,
+    ToolCall,
+    TryLater,
+    Usage,
+    tool,
+)
 from tenure.agent.trouble import Sort, classify
+from tenure.core.loop import fold
+from tenure.core.messages import assistant
 from tenure.testing.models import FunctionModel
 
 QUICK = Retry(attempts=4, wait=0.001, max_wait=5)
@@ -130,6 +146,65 @@ async def test_a_provider_that_wants_an_hour_gets_it_without_a_worker(ledger: Le
     assert (run.status, run.failures, len(model.asked)) == (Status.QUEUED, 0, 1)
     assert run.due_ms is not None
     assert 3_000_000 < run.due_ms - facts.now_ms <= 3_600_000
+
+
+@pytest.mark.parametrize("status, attempts, turns", [(429, 2, 1), (429, 1, 1), (400, 1, 1), (503, 1, 2)])
+async def test_m_bu02_a_question_that_was_turned_away_gives_its_turn_back(
+    ledger: Ledger, status: int, attempts: int, turns: int
+) -> None:
+    errors = [APIStatusError(status, **({"retry_after": "0.05"} if status == 429 else {}))]
+    asked: list[int] = []
+
+    async def answer(_: ModelRequest) -> Any:
+        asked.append(1)
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    patient = Retry(attempts=attempts, wait=0, max_wait=0.01)
+    budget = Budget(turns=2, reserve=Usage(output_tokens=7), output_tokens=20)
+    agent = Agent(FunctionModel(answer), name="walker", retry=patient, budget=budget)
+    with pytest.raises((TryLater, APIStatusError)):
+        await CheckpointedAgent(agent, ledger).run("go", id="w1")
+    run = await ledger.load("w1")
+    assert run.status is Status.QUEUED
+    with anyio.fail_after(10):
+        while True:
+            try:
+                assert await CheckpointedAgent(agent, ledger).run("go", id="w1") == "done"
+            except LeaseHeld:
+                await anyio.sleep(0.02)  # not due yet
+            else:
+                break
+    spent = fold([event async for _, event in ledger.handle("w1").events()]).spent
+    assert (spent.turns, spent.lost.output_tokens, len(asked)) == (turns, 7 * (turns - 1), 2)
+    assert (await ledger.handle("w1").verify()).ok
+
+
+async def test_a_run_that_is_put_off_is_handed_back_when_the_threads_of_its_tools_have_ended(ledger: Ledger) -> None:
+    release, put_off = threading.Event(), anyio.Event()
+
+    @tool(timeout=0.1)
+    def hang() -> bool:
+        return release.wait(60)
+
+    def answer(request: ModelRequest) -> Any:
+        if request.step == 1:
+            return assistant("", ToolCall(id="c1", name="hang", arguments={}))
+        put_off.set()
+        raise TryLater(after=3600)
+
+    async def run() -> None:
+        with pytest.raises(TryLater):
+            await CheckpointedAgent(Agent(FunctionModel(answer), name="w", tools=[hang]), ledger).run("go", id="w1")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await put_off.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert (await ledger.load("w1")).status is Status.RUNNING, "a successor would run beside the thread"
+        release.set()
+    assert (await ledger.load("w1")).status is Status.QUEUED
 
 
 async def test_m_bu01_a_model_that_does_not_answer_in_time_is_asked_again(ledger: Ledger) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from tenure.agent.model import Delta, Model, ModelReply, ModelRequest, StreamingModel
-from tenure.agent.trouble import patiently
-from tenure.core.budget import Exceeded, against, held_before_ms, reservation, reserved
+from tenure.agent.trouble import patiently, turned_away
+from tenure.core.budget import Exceeded, against, held_before_ms, reservation, reserved, returned
 from tenure.core.loop import AgentState
 from tenure.core.messages import AssistantMessage
 from tenure.errors import NotAllowed, OutOfBudget
@@ -76,7 +76,12 @@ class Asking:
         budget = self._agent.budget
         wall_s = None if budget is None or budget.wall_time is None else budget.wall_time
         with anyio.move_on_after(None if wall_s is None else max(0.0, wall_s - self._held_ms / 1000)):
-            return await patiently(self._agent.retry, once)
+            try:
+                return await patiently(self._agent.retry, once)
+            except Exception as error:
+                if turned_away(error):
+                    await self._return(step=request.step, turn=not aside)
+                raise
         message = f"wall_time: {wall_s} s are used, and the model had not answered; raise the budget"
         raise self.out(Exceeded(budget="wall_time", message=message))
 
@@ -112,6 +117,10 @@ class Asking:
             raise self.out(found)
         # The fence: who lost the run is refused here, and asks nothing.
         await self._commit([reserved(asks, scope=self._state.scope, step=step, turn=turn)])
+
+    async def _return(self, *, step: int, turn: bool) -> None:
+        if self._state.spent.reserved is not None and self._lease.lost is None:
+            await self._commit([returned(scope=self._state.scope, step=step, turn=turn)])
 
     def out(self, found: Exceeded, /) -> OutOfBudget:
         """Return the error for a limit that is reached."""

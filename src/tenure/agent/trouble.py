@@ -136,6 +136,14 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+def turned_away(error: Exception, /) -> bool:
+    """Return whether the question was refused before it was answered, so that it cost nothing.
+
+    Of an answer that failed on its way, or of a provider's own trouble, nobody knows what it cost.
+    """
+    return isinstance(error, TryLater) or classify(error).sort in (Sort.RATE_LIMIT, Sort.REFUSED)
+
+
 async def patiently(retry: Retry, fn: Callable[[], Awaitable[T]], /) -> T:
     """Return what `fn` returns, tried again where that may help, and not before the provider wants it.
 

@@ -17,6 +17,7 @@ from tenure.core.run import Run
 from tenure.errors import NotAllowed
 
 RESERVED = "budget/reserved"
+RETURNED = "budget/returned"
 MICROS = 1_000_000
 _REMEMBERED = 16
 
@@ -119,6 +120,12 @@ class Spent:
         reserved = Reservation(usage=usage, micros=int(found.get("micros", 0)))
         return replace(kept, turns=kept.turns + turn, reserved=reserved)
 
+    def returned(self, found: Mapping[str, Any], /) -> Spent:
+        """Return what is spent if the question on its way was turned away, and cost nothing."""
+        if self.reserved is None:
+            return self
+        return replace(self, turns=self.turns - (1 if found.get("turn", True) else 0), reserved=None)
+
     def given_up(self) -> Spent:
         """Return what is spent if the question on its way is never answered."""
         if self.reserved is None:
@@ -197,6 +204,11 @@ def reserved(found: Reservation, /, *, scope: str, step: int, turn: bool) -> byt
     """Return the event that lands before a question is sent; `turn` if its answer is one of the conversation."""
     usage = usage_to_json(found.usage)
     return journal.event(RESERVED, scope=scope, step=step, usage=usage, micros=found.micros, turn=turn)
+
+
+def returned(*, scope: str, step: int, turn: bool) -> bytes:
+    """Return the event by which a question that was turned away gives back what was set aside for it."""
+    return journal.event(RETURNED, scope=scope, step=step, turn=turn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,6 +155,8 @@ class AgentState:
                 self._spend(value, None)
             case "budget/reserved":
                 self.spent = self.spent.reserve(found)
+            case "budget/returned":
+                self.spent = self.spent.returned(found)
             case journal.CONTEXT_REPLACE:
                 self.begun = True
                 restating.restore(self, found.get("agent"))
