@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tenure.core import approvals
+from tenure.core import approvals, journal
 from tenure.core.approvals import APPROVE, Decision, OnExpiry, Reading, Standing
 from tenure.core.journal import Event
 from tenure.core.loop import AgentState
@@ -86,6 +86,26 @@ class Approvals:
         self._lease = lease
         self._state = state
         self._land = land
+        self._shown: dict[str, Any] = {}
+
+    async def recall(self, calls: Sequence[ToolCall], /) -> None:
+        """Read what was shown of these calls, if any was asked about: that is what is decided on, and what runs."""
+        wanted = {name for call in calls if (name := self._latest(call)) and name not in self._shown}
+        if not wanted:
+            return
+        async for _, found in self._lease.events():
+            if found["type"] == journal.REQUEST_OPENED and found.get("request") in wanted and "content" in found:
+                self._shown[str(found["request"])] = found["content"]
+        for name in wanted:  # a fork was told of what another run asked, and not what that showed
+            self._shown.setdefault(name, None)
+
+    def arguments(self, call: ToolCall, /) -> Any:
+        """Return the arguments to make a call with: those that were shown, with the defaults of that time."""
+        shown = self._shown.get(self._latest(call))
+        read_as = shown.get("read_as") if isinstance(shown, Mapping) else None
+        if read_as is not None and self._agent.tools[call.name].stands(call.arguments, read_as):
+            return read_as
+        return call.arguments
 
     def wanted(self, call: ToolCall, /) -> bool:
         """Return whether the call waits for a decision: not started, and asked about or to be asked about.
@@ -107,7 +127,7 @@ class Approvals:
             "call": call.id,
             "name": call.name,
             "arguments": call.arguments,
-            "read_as": tool.plain(call.arguments),
+            "read_as": tool.plain(self.arguments(call)),
             "consequential": tool.consequential,
         }
 
@@ -171,7 +191,7 @@ class Approvals:
                 expires = (self._agent.tools[call.name].approval or Approval()).expires
                 expires_ms = None if expires is None else now_ms + milliseconds(expires, "expires")
                 asked = Request(digest=digest, expires_ms=expires_ms)
-            found[name], contents[name] = asked, content
+            found[name], contents[name], self._shown[name] = asked, content, content
         return found, contents
 
     async def announce(self, calls: Sequence[ToolCall], /) -> None:

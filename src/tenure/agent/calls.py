@@ -82,6 +82,7 @@ class Calls:
             if (why := self._agent.refusal(call)) is not None:
                 await self._threads.ended()
                 await decline(self._lease, f"call {call.id} cannot be made here ({why[0]})")
+        await self._approvals.recall(calls)
         waiting = [call for call in calls if self._approvals.wanted(call)]
         sorted_ = self._sort([call for call in calls if call not in waiting])
         again = await self._doubt.decided(sorted_[Effect.ASK])
@@ -148,7 +149,8 @@ class Calls:
         try:
             self._lease.check()
             with running(self._current(call)), anyio.fail_after(tool.timeout):
-                value = await tool.settle(self._context(call), tool.check(call.arguments), threads=self._threads)
+                arguments = tool.check(self._approvals.arguments(call))
+                value = await tool.settle(self._context(call), arguments, threads=self._threads)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how the call ended
             self._raise_if_of_the_attempt(error)
             return  # and a person is asked
@@ -176,7 +178,7 @@ class Calls:
         """The record of a call: a tool's failure is a value like its success."""
         tool = self._tool(call)
         try:
-            arguments = tool.check(call.arguments)
+            arguments = tool.check(self._approvals.arguments(call))
             value = await tool.retry.call(lambda: self._attempt(tool, call, arguments))
         except Exception as error:  # noqa: BLE001 - a tool's failure is its result
             self._raise_if_of_the_attempt(error)

@@ -175,6 +175,18 @@ class Tool(Generic[P, R]):
         except Exception:  # noqa: BLE001 - a type of the user's that can be read and not written
             return None
 
+    def stands(self, arguments: Any, read_as: Any, /) -> bool:
+        """Return whether a call can be made with what `plain` gave before: read again, it is that, and loses nothing.
+
+        Defaults are in it, so one that is made anew each time (an id, the time) is what it was.
+        """
+        try:
+            found = self._read(arguments)
+            same = self._read(canonical.decode(found.model_dump_json(by_alias=True).encode())) == found
+            return bool(same) and self.plain(read_as) == read_as
+        except Exception:  # noqa: BLE001 - a type of the user's that cannot be written, read or compared
+            return False
+
     def _read(self, arguments: Any) -> Any:
         from pydantic import ValidationError
 
