@@ -79,7 +79,7 @@ def test_a_call_is_made_with_what_was_shown_only_where_that_says_all_of_it() -> 
     @tool
     async def order(order: Order, more: bool = False) -> None: ...
 
-    given = {"order": {"item": "tea"}}
-    assert order.stands(given, order.plain(given))
-    assert not order.stands(given, {"order": {"item": "tea", "number": 1}}), "a parameter came after it was shown"
-    assert not order.stands(given, None)
+    asked = {"order": {"item": "tea"}}
+    assert order.stands(asked, order.plain(asked))
+    assert not order.stands(asked, {"order": {"item": "tea", "number": 1}}), "a parameter came after it was shown"
+    assert not order.stands(asked, None)
