@@ -180,13 +180,18 @@ async def test_b077_after_a_hundred_cancelled_changes_the_next_one_lands_and_non
         assert with_clients[0].count(b"\n") <= 20
 
 
-async def test_a_caller_cancelled_in_the_same_turn_sends_nothing(redis7_url: str, namespace: str) -> None:
+async def test_a_caller_cancelled_before_its_turn_to_send_sends_nothing(redis7_url: str, namespace: str) -> None:
     async with opened(redis7_url, namespace=namespace) as store:
-        call = asyncio.create_task(store.commit(build.create(run="r1", kind="k", value=1)))
+        # The first goes at once, the second with whoever else asks in this turn of the loop.
+        calls = [asyncio.create_task(store.commit(build.create(run=name, kind="k", value=1))) for name in ("r1", "r2")]
         await asyncio.sleep(0)
-        call.cancel()
-        await asyncio.wait([call])
-        assert await store.load("r1") is None
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+        assert await store.load("r2") is None
+        assert all(call.cancelled() for call in calls)
+        found = await store.load("r1")
+        assert found is None or verify_run(found, await store.tail("r1")).ok
 
 
 @pytest.mark.parametrize("kind", REDIS_KINDS, ids=lambda kind: kind.name)

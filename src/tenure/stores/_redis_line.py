@@ -1,7 +1,7 @@
-"""One connection that many callers share: what one turn of the loop asks leaves together, one reader answers in order.
+"""One connection that many callers share: what one turn of the loop asks leaves together, replies come in order.
 
-The connection is redis-py's (TLS, authentication, protocol); only its queueing is ours, because a client object that
-hands a connection to one caller at a time cannot reach half of what the server can do.
+The connection is redis-py's (TLS, authentication, protocol) until it is ready; then its transport is taken over: a
+client object that hands a connection to one caller at a time cannot reach half of what the server can do.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import BusyLoadingError, RedisError, ResponseError
+from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004
 
-Reply: TypeAlias = Any
-"""What the server answered to one command: bytes, int, None, a list of these, or the exception that says why not."""
+from tenure.stores._redis_reader import NOTHING, Reply, reader
 
 Part: TypeAlias = bytes | str | int
 
@@ -61,6 +60,36 @@ class _Asked:
     group: list[_Asked] = field(default_factory=list)
 
 
+class _Wire(asyncio.Protocol):
+    """The transport of one connection: what comes over it goes to its line for as long as that keeps it."""
+
+    def __init__(self, line: Line, connection: AbstractConnection) -> None:
+        # redis-py has no way to give a connection away; without its streams it has nothing left to read or to close.
+        writer = cast("asyncio.StreamWriter", connection._writer)  # noqa: SLF001
+        parser = connection._parser  # noqa: SLF001
+        connection._writer = connection._reader = None  # noqa: SLF001
+        self._line = line
+        self._reader = reader(parser.parse_error)
+        self.timeout_s: float | None = connection.socket_timeout
+        self.transport = cast("asyncio.Transport", writer.transport)
+        self._writer = writer  # kept, because it closes the transport when it is collected
+        self.transport.set_protocol(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on each reply that is whole."""
+        line, gets = self._line, self._reader.gets
+        try:
+            self._reader.feed(data)
+            while line.wire is self and (reply := gets()) is not NOTHING:
+                line.take(reply)
+        except RedisError as error:
+            line.lost(self, error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the line, if it still has this connection."""
+        self._line.lost(self, exc or ConnectionError("the server closed the connection"))
+
+
 class Line:
     """A connection for one event loop, made when it is needed and made anew when it broke.
 
@@ -71,34 +100,39 @@ class Line:
     def __init__(self, connect: Callable[[], Awaitable[AbstractConnection]], /, *, wait: bytes = b"") -> None:
         self._connect = connect
         self._wait = wait
-        self._connection: AbstractConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self.wire: _Wire | None = None
         self._opening: asyncio.Task[None] | None = None
         self._queue: list[_Asked] = []
         self._sent: deque[_Asked] = deque()
-        self._more = asyncio.Event()
         self._scheduled = False
         self._held = False
+        self._together = 1
         self._heard = 0.0
+        self._watch: asyncio.TimerHandle | None = None
 
     async def ask(self, packed: Sequence[bytes], /, *, wait: bool = False) -> list[Reply]:
         """Return a reply for each command, and one more for the wait if that is asked for.
 
         LineBroken is raised when nothing was sent; when the connection broke later it stands for each missing reply.
-        Cancelled before the end of this turn of the loop, nothing is sent.
         """
         loop = asyncio.get_running_loop()
-        if loop.time() > self._heard + IDLE_S:
-            # An idle connection may have been closed: two turns of the loop, and the stream knows.
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        if not self._usable():
+        if not self._sent:
+            if loop.time() > self._heard + IDLE_S:
+                # An idle connection may have been closed: two turns of the loop, and the transport knows.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            if self.wire is not None and self.wire.transport.is_closing() and not self._sent:
+                self._break(LineBroken("the server closed the connection", sent=False))
+        if self.wire is None:
             await self._open()
-        asked = _Asked(packed, loop.create_future(), wait=wait and self._wait != b"")
+        asked = _Asked(packed, loop.create_future(), wait and self._wait != b"")
         self._queue.append(asked)
         if not self._scheduled and not self._held:
-            self._scheduled = True
-            loop.call_soon(self._flush)
+            if self._together == 1 and not self._sent:
+                self._flush()  # nobody else asks: a turn of the loop would bring nobody
+            else:
+                self._scheduled = True
+                loop.call_soon(self._flush)
         return await asked.future
 
     async def aclose(self) -> None:
@@ -107,31 +141,18 @@ class Line:
         if opening is not None:
             opening.cancel()
             await asyncio.wait([opening])
-        reader = self._reader
         self._break(LineBroken("the store was closed", sent=True))
-        if reader is not None:
-            await asyncio.wait([reader])
+        await asyncio.sleep(0)  # the transport lets go of its socket in the next turn
 
     def drop(self) -> None:
         """Make the next request connect anew: this server is no longer the one to ask."""
-        if self._connection is not None:
+        if self.wire is not None:
             self._break(LineBroken("the server is no longer the primary", sent=True))
 
     @property
     def idle(self) -> bool:
         """Return whether nobody waits for an answer."""
         return not self._sent and not self._queue and self._opening is None
-
-    def _usable(self) -> bool:
-        connection = self._connection
-        if connection is None:
-            return False
-        # One that the server closed shows it here, before anything is sent over it in vain.
-        stream = connection._reader  # noqa: SLF001 - redis-py shows this only by reading from it
-        if not self._sent and not self._queue and (stream is None or stream.at_eof()):
-            self._break(LineBroken("the server closed the connection", sent=False))
-            return False
-        return True
 
     async def _open(self) -> None:
         # One attempt for all who wait: a server that does not answer costs everybody one time-out together.
@@ -142,9 +163,7 @@ class Line:
 
     async def _make(self) -> None:
         try:
-            connection = await self._connect()
-            self._connection = connection
-            self._reader = asyncio.create_task(self._read(connection), name="tenure-redis-line")
+            self.wire = _Wire(self, await self._connect())
         finally:
             self._opening = None
 
@@ -152,43 +171,56 @@ class Line:
         self._scheduled = False
         asked = [one for one in self._queue if not one.future.done()]
         self._queue.clear()
-        writer = self._connection._writer if self._connection is not None else None  # noqa: SLF001 - see below
         if not asked:
             return
-        if writer is None:
+        wire, loop = self.wire, asyncio.get_running_loop()
+        if wire is None:
             for one in asked:
                 one.future.set_exception(LineBroken("the connection broke", sent=False))
             return
+        if not self._sent:
+            self._heard = loop.time()
+        self._together = len(asked)
         self._sent.extend(asked)
         data = [command for one in asked for command in one.packed]
-        if group := [one for one in asked if one.wait]:
+        if self._wait and (group := [one for one in asked if one.wait]):
             self._held = True
             data.append(self._wait)
-            nobody: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+            nobody: asyncio.Future[list[Reply]] = loop.create_future()
             self._sent.append(_Asked([self._wait], nobody, group=group))
-        # redis-py's own way to send awaits between callers; the stream is written to directly, in one piece.
-        writer.write(b"".join(data))
-        self._more.set()
+        if self._watch is None and wire.timeout_s is not None:
+            self._watch = loop.call_later(wire.timeout_s, self._look)
+        wire.transport.write(b"".join(data))
 
-    async def _read(self, connection: AbstractConnection) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while True:
-                while not self._sent:
-                    self._more.clear()
-                    await self._more.wait()
-                asked = self._sent[0]
-                asked.replies.append(await reply(connection))
-                if len(asked.replies) == len(asked.packed):
-                    self._sent.popleft()
-                    if not self._sent:
-                        self._heard = loop.time()
-                    self._answer(asked)
-        except (RedisError, OSError) as error:
-            if self._connection is connection:
-                self._break(LineBroken(error, sent=True))
-        finally:
-            await _disconnect(connection)
+    def take(self, reply: Reply, /) -> None:
+        """Give the next reply to whom it belongs."""
+        if not self._sent or (
+            isinstance(reply, RedisError) and not isinstance(reply, ResponseError | BusyLoadingError)
+        ):
+            self._break(LineBroken(reply if isinstance(reply, RedisError) else "a reply to nothing", sent=True))
+            return
+        asked = self._sent[0]
+        asked.replies.append(reply)
+        if len(asked.replies) == len(asked.packed):
+            self._sent.popleft()
+            self._heard = asyncio.get_running_loop().time()
+            self._answer(asked)
+
+    def lost(self, wire: _Wire, cause: Exception, /) -> None:
+        """Give up a connection that broke."""
+        if self.wire is wire:
+            self._break(LineBroken(cause, sent=True))
+
+    def _look(self) -> None:
+        """Break a connection on which a reply is missing for too long."""
+        self._watch = None
+        if self.wire is None or self.wire.timeout_s is None or not self._sent:
+            return
+        loop, late_at = asyncio.get_running_loop(), self._heard + self.wire.timeout_s
+        if loop.time() < late_at:
+            self._watch = loop.call_at(late_at, self._look)
+        else:
+            self._break(LineBroken(TimeoutError(f"no answer within {self.wire.timeout_s:g} s"), sent=True))
 
     def _answer(self, asked: _Asked) -> None:
         if asked.group:
@@ -200,10 +232,12 @@ class Line:
             _resolve(asked, asked.replies)
 
     def _break(self, broken: LineBroken) -> None:
-        self._connection = None
-        if self._reader is not None and self._reader is not asyncio.current_task():
-            self._reader.cancel()
-        self._reader = None
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.transport.close()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         self._held = False
         sent, queue = list(self._sent), self._queue
         self._sent.clear()
@@ -228,13 +262,6 @@ async def reply(connection: AbstractConnection, /) -> Reply:
         return await connection.read_response(disable_decoding=True, disconnect_on_error=False)
     except (ResponseError, BusyLoadingError) as error:
         return error
-
-
-async def _disconnect(connection: AbstractConnection) -> None:
-    try:
-        await connection.disconnect(nowait=True)
-    except (RedisError, OSError):
-        return  # it is gone, one way or another
 
 
 def _look_at(opening: asyncio.Task[None]) -> None:
