@@ -5,7 +5,7 @@ from dataclasses import replace
 from faults.planting import MEMORY, POSTGRES, SQLITE, VALKEY, Fault
 
 RULES = "core/rules.py"
-HEAD, COMMIT, CLAIM, REST = (f"stores/lua/{name}.lua" for name in ("head", "commit", "claim", "rest"))
+HEAD, LUA_LAW, COMMIT, CLAIM, REST = (f"stores/lua/{name}.lua" for name in ("head", "law", "commit", "claim", "rest"))
 PG_SHARED, PG_COMMIT, PG_CLAIM, PG_REST, PG_CHANGE = (
     f"stores/sql/postgres/law_1_{name}.sql" for name in ("shared", "commit", "claim", "rest", "change")
 )
@@ -32,7 +32,7 @@ PLAIN = "test_i01_i06_the_plain_step_is_fenced"
 _law = Fault(name="", file=RULES, old="", new="", by=MEMORY, caught="")
 _sql = replace(_law, file=CHANGE_SQL, by=SQLITE)
 _pg = replace(_law, file=PG_CHANGE, by=POSTGRES)
-_lua = replace(_law, file=HEAD, by=VALKEY)
+_lua = replace(_law, file=LUA_LAW, by=VALKEY)
 
 _HOLDS = "return (run.token, run.nonce, run.epoch) == (grant.token, grant.nonce, grant.epoch)"
 
@@ -122,7 +122,7 @@ LUA = [
             old="  if run.epoch ~= f.epoch then return 'history' end\n", new=""),
     replace(_lua, name="lease lives one millisecond longer (Lua)", caught=MILLISECOND,
             old="return tonumber(run.lease_until_ms) > f.ms", new="return tonumber(run.lease_until_ms) >= f.ms"),
-    replace(_lua, name="numbers printed as Lua does", caught="test_i02_a_claim_gives_a_grant",
+    replace(_lua, name="numbers printed as Lua does", file=HEAD, caught="test_i02_a_claim_gives_a_grant",
             old="return format('%.0f', number)", new="return tostring(number)"),
     replace(_lua, name="already leaves no mark (Lua)", caught=AGAIN,
             old="local touch = text(run.touch + 1)", new="local touch = run.touch"),

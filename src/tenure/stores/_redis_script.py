@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
@@ -12,14 +13,18 @@ from tenure.stores._redis_keys import STAGED_SECONDS
 from tenure.stores._redis_line import Part, pack
 
 NAMES = ("probe", "commit", "renew", "claim", "create", "rest", "delete", "import")
+_INCLUDE = re.compile(r"^-- include ([a-z]+\.lua)$", re.MULTILINE)
 
 
 @lru_cache
 def script(name: str, /) -> tuple[str, str]:
-    """Return the text of a script, with the head that all share, and its SHA-1."""
+    """Return the text of a script, with what it includes, and its SHA-1."""
     folder = files(__package__) / "lua"
-    shebang, _, body = (folder / f"{name}.lua").read_text(encoding="utf-8").partition("\n")
-    text = f"{shebang}\n{(folder / 'head.lua').read_text(encoding='utf-8')}\n{body}"
+
+    def included(line: re.Match[str]) -> str:
+        return (folder / line[1]).read_text(encoding="utf-8")
+
+    text = _INCLUDE.sub(included, (folder / f"{name}.lua").read_text(encoding="utf-8"))
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 

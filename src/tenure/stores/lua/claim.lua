@@ -7,6 +7,9 @@
 -- counts as a crash, max crashes
 -- Returns one answer for each run; {'again', 'kind', kind} where the due index named is another's.
 
+-- include head.lua
+-- include law.lua
+
 local f = look()
 if not f then return {'again', 'meta'} end
 local statuses = {queued = KEYS[3], running = KEYS[4], suspended = KEYS[5], quarantined = KEYS[6]}

@@ -8,6 +8,9 @@
 -- ARGV[12..] as JSON; [12..] blobs
 -- Returns an answer.
 
+-- include head.lua
+-- include law.lua
+
 local f = look()
 if not f then return {'again', 'meta'} end
 local id, run, digest = ARGV[4], cjson.decode(ARGV[5]), ARGV[8]

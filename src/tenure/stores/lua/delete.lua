@@ -6,6 +6,9 @@
 -- ARGV[4] id, [5] its kind (for the due index), [6..] the names that KEYS[12..] go by
 -- Returns an answer; {'again', 'kind', kind} or {'again', 'large'} where other keys have to be named.
 
+-- include head.lua
+-- include law.lua
+
 local f = look()
 if not f then return {'again', 'meta'} end
 local statuses = {completed = KEYS[9], failed = KEYS[10], cancelled = KEYS[11]}

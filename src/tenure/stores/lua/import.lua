@@ -7,6 +7,9 @@
 -- gets; how many wait: [8] rows, [9] items, [10] small blobs; [11] names for KEYS[14..] as JSON
 -- Returns an answer; 'staged' where not everything waits.
 
+-- include head.lua
+-- include law.lua
+
 local f = look()
 if not f then return {'again', 'meta'} end
 local id, run, large = ARGV[4], cjson.decode(ARGV[5]), cjson.decode(ARGV[11])

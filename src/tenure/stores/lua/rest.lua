@@ -10,6 +10,9 @@
 --   repair:   [7] a stray entry of the due index, or ''
 -- Returns an answer; {'again', 'kind', kind} where the due index named is another's.
 
+-- include head.lua
+-- include law.lua
+
 local f = look()
 if not f then return {'again', 'meta'} end
 local which, id, A = ARGV[4], ARGV[5], ARGV
