@@ -16,17 +16,22 @@ if ARGV[4] ~= '' and tonumber(ARGV[4]) > f.max_ttl_ms then
 end
 local answers = {text(f.us), f.epoch, text(f.since_ms), f.lossy and '1' or '0', text(f.max_ttl_ms), f.floor}
 
--- At a glance, because a thousand of them hold everybody up; who does not pass is judged by the law, in its order.
-local pcall, untils, left = redis.pcall, {}, {} -- untils: by ttl, nearly all have the same
-for i = 3, #KEYS do
+-- At a glance, because a thousand of them hold everybody up; who does not pass is judged by the law, in its order. A
+-- nonce is drawn for one grant, so it speaks for the run and the epoch that stand beside it: each field costs a look.
+local K, A, pcall, epoch, ms = KEYS, ARGV, redis.pcall, f.epoch, f.ms
+local untils, left = {}, {} -- untils: by ttl, nearly all have the same
+for i = 3, #K do
   local at = 5 * i - 10
-  local got = pcall('HMGET', KEYS[i], 'id', 'token', 'nonce', 'epoch', 'status', 'lease_until_ms')
-  local until_ms = got[6]
-  if got[3] == ARGV[at + 2] and got[2] == ARGV[at + 1] and got[4] == f.epoch and ARGV[at + 3] == f.epoch
-      and got[1] == ARGV[at] and got[5] == 'running' and until_ms and find(until_ms, '^%d+$') and tonumber(until_ms) > f.ms then
-    local ttl_ms = ARGV[at + 4]
-    untils[ttl_ms] = untils[ttl_ms] or text(f.ms + ttl_ms)
-    call('HSET', KEYS[i], 'lease_until_ms', untils[ttl_ms])
+  local got = pcall('HMGET', K[i], 'nonce', 'token', 'status', 'lease_until_ms')
+  if got[1] == A[at + 2] and got[2] == A[at + 1] and A[at + 3] == epoch and got[3] == 'running'
+      and (tonumber(got[4]) or 0) > ms then
+    local ttl_ms = A[at + 4]
+    local until_ms = untils[ttl_ms]
+    if not until_ms then
+      until_ms = text(ms + ttl_ms)
+      untils[ttl_ms] = until_ms
+    end
+    call('HSET', K[i], 'lease_until_ms', until_ms)
     answers[i + 4] = 'landed'
   else
     left[#left + 1] = i
