@@ -49,7 +49,7 @@ def read(call: Call, reply: Reply, kinds: KindMemo, /) -> Iterator[tuple[int, An
 
 def _answer(change: Change, reply: Reply, now_us: int, kinds: KindMemo) -> Answer | Again | StoreTooNew:
     if isinstance(reply, bytes):
-        return _landed(change, now_us or int(reply.split(b" ")[1]))
+        return landed(change, reply, now_us)
     verdict, why = reply[0].decode(), reply[1].decode()
     if verdict == "again":
         if why == "kind":
@@ -110,11 +110,11 @@ def text_fields(flat: Sequence[bytes], /) -> dict[str, str]:
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
-def _landed(change: Change, now_us: int) -> Answer:
-    # The holder knows its run and computes the run after by the law; only what is left of its lease is told.
-    ttl_ms = change.grant.ttl_ms if isinstance(change, Commit | Renew) else 0
+def landed(change: Change, reply: bytes, now_us: int = 0, /) -> Answer:
+    """Return the answer of one word: the holder knows its run, and computes the run after by the law."""
     over = isinstance(change, Commit) and change.status not in (None, Status.RUNNING)
-    return Answer(verdict=Verdict.LANDED, now_us=now_us, left_ms=0 if over else ttl_ms)
+    left_ms = change.grant.ttl_ms if isinstance(change, Commit | Renew) and not over else 0
+    return Answer(verdict=Verdict.LANDED, now_us=now_us or int(reply[len(b"landed ") :]), left_ms=left_ms)
 
 
 def _named(change: Change, run: Run) -> bool:

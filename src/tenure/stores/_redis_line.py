@@ -169,8 +169,7 @@ class Line:
 
     def _flush(self) -> None:
         self._scheduled = False
-        asked = [one for one in self._queue if not one.future.done()]
-        self._queue.clear()
+        asked, self._queue = [one for one in self._queue if not one.future.done()], []
         if not asked:
             return
         wire, loop = self.wire, asyncio.get_running_loop()

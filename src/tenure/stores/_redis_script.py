@@ -50,5 +50,7 @@ class Call:
 
     def packed(self) -> list[bytes]:
         """Return the commands: payloads first, the script last."""
-        sets = [pack("SET", key, data, "EX", STAGED_SECONDS) for key, data in self.staged]
-        return [*sets, pack("EVALSHA", script(self.script)[1], len(self.keys), *self.keys, *self.args)]
+        asked = pack("EVALSHA", script(self.script)[1], len(self.keys), *self.keys, *self.args)
+        if not self.staged:
+            return [asked]
+        return [*(pack("SET", key, data, "EX", STAGED_SECONDS) for key, data in self.staged), asked]

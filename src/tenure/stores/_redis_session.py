@@ -98,7 +98,7 @@ class Session:
 
     def of(self, run_id: str, /) -> Shard:
         """Return the shard of a run."""
-        return self.shards[shard_of(run_id, len(self.shards))]
+        return self.shards[shard_of(run_id, len(self.shards))] if len(self.shards) > 1 else self.shards[0]
 
     def note(self, hints: Sequence[Hint], /) -> None:
         """Remember what a look found due, for the claims that follow it."""

@@ -15,7 +15,7 @@ from tenure.store import Finding
 from tenure.stores import _redis_check as check
 from tenure.stores import _redis_diagnosis as diagnosis
 from tenure.stores._redis_address import Address
-from tenure.stores._redis_answer import Again, facts_of, read, text_fields
+from tenure.stores._redis_answer import Again, facts_of, landed, read, text_fields
 from tenure.stores._redis_connect import translated
 from tenure.stores._redis_import import Parts
 from tenure.stores._redis_keys import SCHEMA, Keys, KindMemo
@@ -115,27 +115,55 @@ class Shard:
         server = check.server_of(await asked(self.road.read_line, check.QUESTIONS, self.where), self.where, say=False)
         return diagnosis.findings(server, self.road.level, self.road.replicas, safe=self.road.safe)
 
+    async def commit(self, change: Change, /) -> Answer | TenureError:
+        """Decide one change."""
+        call = self.stubs.call(change)
+        if call.staged or self.road.replicas:
+            return (await self._answers([change], await self._call([call])))[0]
+        # Nearly all changes come by here, and what stands between them and the line would cost more than the line.
+        try:
+            (reply,) = await self.road.line.ask(call.packed())
+        except LineBroken as broken:
+            raise translated(broken, self.where, change=True) from None
+        if type(reply) is bytes:
+            return landed(change, reply)
+        found = await self._call([call]) if isinstance(reply, NoScriptError) else [(call, reply, None)]
+        return (await self._answers([change], found))[0]
+
     async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
         """Decide each change alone, in the order of run ids, in one pipelined write."""
-        answers: dict[int, Answer | TenureError] = {}
         order = sorted(range(len(changes)), key=lambda index: changes[index].run)
-        for _ in range(TRIES):
-            order = await self._decide(order, changes, answers)
+        return await self._answers(changes, await self._call(self._calls(order, changes)))
+
+    def _calls(self, order: Sequence[int], changes: Sequence[Change]) -> list[Call]:
+        return list(self.stubs.calls([(index, changes[index]) for index in order]))
+
+    async def _answers(
+        self, changes: Sequence[Change], found: list[tuple[Call, Reply, Reply]]
+    ) -> list[Answer | TenureError]:
+        """Return the answers, asking again where the server lacked something and so wrote nothing."""
+        answers: dict[int, Answer | TenureError] = {}
+        for again in range(TRIES):
+            order = await self._heard(found, changes, answers)
             if not order:
                 break
+            if again < TRIES - 1:
+                found = await self._call(self._calls(order, changes))
         for index in order:
             message = f"{self.where.shown} lacked what the request needs {TRIES} times and wrote nothing; try again"
             answers.setdefault(index, StoreUnavailable(message, run_id=changes[index].run))
         return [answers[index] for index in range(len(changes))]
 
-    async def _decide(
-        self, order: list[int], changes: Sequence[Change], answers: dict[int, Answer | TenureError]
+    async def _heard(
+        self,
+        found: list[tuple[Call, Reply, Reply]],
+        changes: Sequence[Change],
+        answers: dict[int, Answer | TenureError],
     ) -> list[int]:
-        """Ask once, and return which changes have to be asked again: nothing of them was written."""
-        calls = list(self.stubs.calls([(index, changes[index]) for index in order]))
+        """Take what was answered, and return which changes have to be asked again: nothing of them was written."""
         again: list[int] = []
         lacking: set[str] = set()
-        for call, reply, waited in await self._call(calls):
+        for call, reply, waited in found:
             if isinstance(reply, BaseException):
                 for index, change in call.changes:
                     answers[index] = self._said(reply, change=True, run_id=change.run)

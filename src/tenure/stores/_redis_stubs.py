@@ -36,7 +36,7 @@ from tenure.stores._redis_keys import LARGE_BYTES, STATUSES, Keys, KindMemo
 from tenure.stores._redis_line import Part
 from tenure.stores._redis_script import Call
 
-MANY = 100
+MANY: dict[type[Change], int] = {Renew: 50, Claim: 10}
 """How many renewals or claims one script decides: a longer one would hold up everybody else."""
 
 _Payload: TypeAlias = tuple[str, str, bytes]
@@ -73,12 +73,18 @@ class Stubs:
         """Yield the calls of changes in their order: renewals side by side share one, and so do claims."""
         for kind, group in groupby(changes, key=lambda entry: type(entry[1])):
             batch = list(group)
-            size = MANY if kind in (Renew, Claim) else 1
+            size = MANY.get(kind, 1)
             for start in range(0, len(batch), size):
                 part = batch[start : start + size]
                 call = self._build([change for _, change in part])
                 call.changes.extend(part)
                 yield call
+
+    def call(self, change: Change, /) -> Call:
+        """Return the call of one change."""
+        call = self._build([change])
+        call.changes.append((0, change))
+        return call
 
     def _build(self, changes: Sequence[Change]) -> Call:
         change = changes[0]
@@ -103,10 +109,11 @@ class Stubs:
     def _call(
         self, name: str, keys: Sequence[str], args: Sequence[Part], staged: Sequence[tuple[str, bytes]] = ()
     ) -> Call:
+        now_us = "" if self.clock is None else self.clock.now_ms() * 1000
         return Call(
             script=name,
             keys=[self.keys.meta, self.keys.history, *keys],
-            args=["" if self.clock is None else self.clock.now_ms() * 1000, self.native, self.safe, *args],
+            args=[now_us, self.native, self.safe, *args],
             staged=list(staged),
         )
 
@@ -130,6 +137,10 @@ class Stubs:
 
     def _commit(self, change: Commit) -> Call:
         grant, row, keys = change.grant, change.row, self.keys
+        args: list[Part] = [grant.run, grant.token, grant.nonce, grant.epoch, grant.ttl_ms]
+        args += [row.seq, row.digest, row.grant or "-", row.body, change.prev, change.step, ""]
+        if _is_plain(change):
+            return self._call("commit", [keys.run(grant.run), keys.log(grant.run)], args)
         staged = _large(row, change.blobs)
         rest = self._rest_of_commit(change, [name for name, _, _ in staged])
         small = sorted(set(change.blobs) - {name for name, _, _ in staged})
@@ -138,9 +149,9 @@ class Stubs:
             status = change.status or Status.RUNNING
             named += [keys.large(change.run), keys.blobs(change.run), keys.inbox(change.run)]
             named += [keys.due(self.kinds[change.run]), keys.status(Status.RUNNING), keys.status(status)]
-        body = b"" if staged and staged[0][0] == str(row.seq) else row.body
-        args: list[Part] = [grant.run, grant.token, grant.nonce, grant.epoch, grant.ttl_ms]
-        args += [row.seq, row.digest, row.grant or "-", body, change.prev, change.step, rest]
+        if staged and staged[0][0] == str(row.seq):
+            args[8] = b""
+        args[-1] = rest
         args += [change.blobs[name] for name in small]
         return self._with_payloads("commit", named, args, change.run, staged)
 
@@ -223,6 +234,16 @@ class Stubs:
         pairs = [(self.keys.stage(run, digest), self.keys.large(run, name)) for name, digest, _ in staged]
         laid = [(pair[0], data) for pair, (_, _, data) in zip(pairs, staged, strict=True)]
         return self._call(script, [*named, *(key for pair in pairs for key in pair)], args, laid)
+
+
+def _is_plain(change: Commit, /) -> bool:
+    """Return whether a commit says no more than its row and how many steps it ends, as nearly all do."""
+    c = change
+    return (
+        (c.status is c.failures is c.inbox_seq is c.requests is c.wants is c.tags is c.outcome is None)
+        and not (c.base or c.consume or c.blobs)
+        and len(c.row.body) <= LARGE_BYTES
+    )
 
 
 def _large(row: Row | None, blobs: Mapping[str, bytes]) -> list[_Payload]:

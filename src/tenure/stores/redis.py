@@ -109,7 +109,7 @@ class RedisStore:
 
     async def commit(self, change: Change, /) -> Answer:
         """Decide one change and apply it in one script."""
-        (answer,) = await self._opened().commit_many([change])
+        answer = await self._opened().of(change.run).commit(change)
         if isinstance(answer, TenureError):
             raise answer
         return answer
