@@ -27,6 +27,8 @@ from tenure.stores._redis_keys import KindMemo
 from tenure.stores._redis_line import Reply
 from tenure.stores._redis_script import Call
 
+_HOLDING = (None, Status.RUNNING)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
@@ -112,8 +114,9 @@ def text_fields(flat: Sequence[bytes], /) -> dict[str, str]:
 
 def landed(change: Change, reply: bytes, now_us: int = 0, /) -> Answer:
     """Return the answer of one word: the holder knows its run, and computes the run after by the law."""
-    over = isinstance(change, Commit) and change.status not in (None, Status.RUNNING)
-    left_ms = change.grant.ttl_ms if isinstance(change, Commit | Renew) and not over else 0
+    left_ms = change.grant.ttl_ms if isinstance(change, (Commit, Renew)) else 0
+    if isinstance(change, Commit) and change.status not in _HOLDING:
+        left_ms = 0
     return Answer(verdict=Verdict.LANDED, now_us=now_us or int(reply[len(b"landed ") :]), left_ms=left_ms)
 
 

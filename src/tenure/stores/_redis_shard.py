@@ -117,18 +117,17 @@ class Shard:
 
     async def commit(self, change: Change, /) -> Answer | TenureError:
         """Decide one change."""
-        call = self.stubs.call(change)
-        if call.staged or self.road.replicas:
-            return (await self._answers([change], await self._call([call])))[0]
         # Nearly all changes come by here, and what stands between them and the line would cost more than the line.
-        try:
-            (reply,) = await self.road.line.ask(call.packed())
-        except LineBroken as broken:
-            raise translated(broken, self.where, change=True) from None
-        if type(reply) is bytes:
-            return landed(change, reply)
-        found = await self._call([call]) if isinstance(reply, NoScriptError) else [(call, reply, None)]
-        return (await self._answers([change], found))[0]
+        if not self.road.replicas and (packed := self.stubs.plain(change)):
+            try:
+                (reply,) = await self.road.line.ask((packed,))
+            except LineBroken as broken:
+                raise translated(broken, self.where, change=True) from None
+            if type(reply) is bytes:
+                return landed(change, reply)
+            if not isinstance(reply, NoScriptError):
+                return (await self._answers([change], [(self.stubs.call(change), reply, None)]))[0]
+        return (await self._answers([change], await self._call([self.stubs.call(change)])))[0]
 
     async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
         """Decide each change alone, in the order of run ids, in one pipelined write."""

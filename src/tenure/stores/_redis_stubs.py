@@ -33,8 +33,8 @@ from tenure.core.run import (
 )
 from tenure.stores._redis_import import Parts
 from tenure.stores._redis_keys import LARGE_BYTES, STATUSES, Keys, KindMemo
-from tenure.stores._redis_line import Part
-from tenure.stores._redis_script import Call
+from tenure.stores._redis_line import Part, pack
+from tenure.stores._redis_script import Call, script
 
 MANY: dict[type[Change], int] = {Renew: 50, Claim: 10}
 """How many renewals or claims one script decides: a longer one would hold up everybody else."""
@@ -86,6 +86,14 @@ class Stubs:
         call.changes.append((0, change))
         return call
 
+    def plain(self, change: Change, /) -> bytes | None:
+        """Return the packed call of a commit that says no more than its row, as nearly all do; None for any other."""
+        if type(change) is not Commit or not _is_plain(change):
+            return None
+        keys, run = self.keys, change.grant.run
+        named = ("EVALSHA", script("commit")[1], 4, keys.meta, keys.history, keys.run(run), keys.log(run))
+        return pack(*named, self._now_us(), self.native, self.safe, *_args_of_row(change), "")
+
     def _build(self, changes: Sequence[Change]) -> Call:
         change = changes[0]
         match change:
@@ -109,13 +117,15 @@ class Stubs:
     def _call(
         self, name: str, keys: Sequence[str], args: Sequence[Part], staged: Sequence[tuple[str, bytes]] = ()
     ) -> Call:
-        now_us = "" if self.clock is None else self.clock.now_ms() * 1000
         return Call(
             script=name,
             keys=[self.keys.meta, self.keys.history, *keys],
-            args=[now_us, self.native, self.safe, *args],
+            args=[self._now_us(), self.native, self.safe, *args],
             staged=list(staged),
         )
+
+    def _now_us(self) -> Part:
+        return "" if self.clock is None else self.clock.now_ms() * 1000
 
     def _renew(self, changes: Sequence[Renew]) -> Call:
         args: list[Part] = [""]
@@ -136,11 +146,7 @@ class Stubs:
         return self._call("claim", keys, args)
 
     def _commit(self, change: Commit) -> Call:
-        grant, row, keys = change.grant, change.row, self.keys
-        args: list[Part] = [grant.run, grant.token, grant.nonce, grant.epoch, grant.ttl_ms]
-        args += [row.seq, row.digest, row.grant or "-", row.body, change.prev, change.step, ""]
-        if _is_plain(change):
-            return self._call("commit", [keys.run(grant.run), keys.log(grant.run)], args)
+        row, keys = change.row, self.keys
         staged = _large(row, change.blobs)
         rest = self._rest_of_commit(change, [name for name, _, _ in staged])
         small = sorted(set(change.blobs) - {name for name, _, _ in staged})
@@ -149,10 +155,8 @@ class Stubs:
             status = change.status or Status.RUNNING
             named += [keys.large(change.run), keys.blobs(change.run), keys.inbox(change.run)]
             named += [keys.due(self.kinds[change.run]), keys.status(Status.RUNNING), keys.status(status)]
-        if staged and staged[0][0] == str(row.seq):
-            args[8] = b""
-        args[-1] = rest
-        args += [change.blobs[name] for name in small]
+        is_staged = bool(staged) and staged[0][0] == str(row.seq)
+        args = [*_args_of_row(change, b"" if is_staged else row.body), rest, *(change.blobs[name] for name in small)]
         return self._with_payloads("commit", named, args, change.run, staged)
 
     def _rest_of_commit(self, change: Commit, large: list[str]) -> str:
@@ -229,11 +233,11 @@ class Stubs:
         return self._call("rest", [*named, *(keys.status(status) for status in STATUSES), stray_due], args)
 
     def _with_payloads(
-        self, script: str, named: list[str], args: Sequence[Part], run: str, staged: Sequence[_Payload]
+        self, name: str, named: list[str], args: Sequence[Part], run: str, staged: Sequence[_Payload]
     ) -> Call:
-        pairs = [(self.keys.stage(run, digest), self.keys.large(run, name)) for name, digest, _ in staged]
+        pairs = [(self.keys.stage(run, digest), self.keys.large(run, lasts)) for lasts, digest, _ in staged]
         laid = [(pair[0], data) for pair, (_, _, data) in zip(pairs, staged, strict=True)]
-        return self._call(script, [*named, *(key for pair in pairs for key in pair)], args, laid)
+        return self._call(name, [*named, *(key for pair in pairs for key in pair)], args, laid)
 
 
 def _is_plain(change: Commit, /) -> bool:
@@ -244,6 +248,12 @@ def _is_plain(change: Commit, /) -> bool:
         and not (c.base or c.consume or c.blobs)
         and len(c.row.body) <= LARGE_BYTES
     )
+
+
+def _args_of_row(change: Commit, body: bytes | None = None, /) -> tuple[Part, ...]:
+    grant, row = change.grant, change.row
+    held = (grant.run, grant.token, grant.nonce, grant.epoch, grant.ttl_ms)
+    return *held, row.seq, row.digest, row.grant or "-", row.body if body is None else body, change.prev, change.step
 
 
 def _large(row: Row | None, blobs: Mapping[str, bytes]) -> list[_Payload]:

@@ -16,15 +16,14 @@ if ARGV[4] ~= '' and tonumber(ARGV[4]) > f.max_ttl_ms then
 end
 local answers = {text(f.us), f.epoch, text(f.since_ms), f.lossy and '1' or '0', text(f.max_ttl_ms), f.floor}
 
--- At a glance, because a thousand of them hold everybody up; who does not pass is judged by the law, in its order. A
--- nonce is drawn for one grant, so it speaks for the run and the epoch that stand beside it: each field costs a look.
+-- At a glance, because a thousand of them hold everybody up; who does not pass is judged by the law, in its order.
 local K, A, pcall, epoch, ms = KEYS, ARGV, redis.pcall, f.epoch, f.ms
 local untils, left = {}, {} -- untils: by ttl, nearly all have the same
 for i = 3, #K do
   local at = 5 * i - 10
-  local got = pcall('HMGET', K[i], 'nonce', 'token', 'status', 'lease_until_ms')
-  if got[1] == A[at + 2] and got[2] == A[at + 1] and A[at + 3] == epoch and got[3] == 'running'
-      and (tonumber(got[4]) or 0) > ms then
+  local got = pcall('HMGET', K[i], 'nonce', 'token', 'epoch', 'status', 'lease_until_ms')
+  if got[1] == A[at + 2] and got[2] == A[at + 1] and got[3] == epoch and A[at + 3] == epoch and got[4] == 'running'
+      and (tonumber(got[5]) or 0) > ms then
     local ttl_ms = A[at + 4]
     local until_ms = untils[ttl_ms]
     if not until_ms then
