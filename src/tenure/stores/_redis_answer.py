@@ -24,7 +24,7 @@ from tenure.core.run import (
 )
 from tenure.errors import CorruptRecord, StoreTooNew
 from tenure.stores._redis_keys import KindMemo
-from tenure.stores._redis_line import Reply
+from tenure.stores._redis_reader import Reply
 from tenure.stores._redis_script import Call
 
 _HOLDING = (None, Status.RUNNING)

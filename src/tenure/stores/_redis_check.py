@@ -12,7 +12,8 @@ from tenure.store import Durability
 from tenure.stores._redis_address import MOST_SHARDS, Address, Setup
 from tenure.stores._redis_connect import ACL_PAGE, translated
 from tenure.stores._redis_keys import SCHEMA
-from tenure.stores._redis_line import Reply, pack
+from tenure.stores._redis_line import pack
+from tenure.stores._redis_reader import Reply
 
 _LOG = logging.getLogger("tenure.stores.redis")
 

@@ -13,7 +13,8 @@ from redis.exceptions import AskError, AuthenticationError, MovedError, NoPermis
 
 from tenure.stores._redis_address import Address, Node, host_port
 from tenure.stores._redis_connect import connect, drop, told
-from tenure.stores._redis_line import Line, LineBroken, Reply, pack
+from tenure.stores._redis_line import Line, LineBroken, pack
+from tenure.stores._redis_reader import Reply
 
 REDIRECTS = 5
 _LOAD = pack("SCRIPT", "LOAD", "")[:16]

@@ -24,7 +24,8 @@ from redis.exceptions import (
 
 from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.stores._redis_address import Address, Node, Setup
-from tenure.stores._redis_line import LineBroken, Reply, reply
+from tenure.stores._redis_line import LineBroken, reply
+from tenure.stores._redis_reader import Reply
 
 _UNTRUSTED = ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER", "HANDSHAKE_FAILURE", "PROTOCOL_VERSION")
 FOREIGN = "is not what tenure wrote"

@@ -15,7 +15,8 @@ from tenure.stores._index import after_cursor, matches
 from tenure.stores._redis_answer import text_fields
 from tenure.stores._redis_connect import FOREIGN
 from tenure.stores._redis_keys import STATUSES, Keys
-from tenure.stores._redis_line import Reply, pack
+from tenure.stores._redis_line import pack
+from tenure.stores._redis_reader import Reply
 
 Ask = Callable[..., Awaitable[list[Reply]]]
 """Sends packed commands and returns their replies; a refusal of the server is raised."""

@@ -13,7 +13,8 @@ from tenure.stores import _redis_check as check
 from tenure.stores._redis_address import Address, Setup
 from tenure.stores._redis_cluster import ClusterLine, Nodes
 from tenure.stores._redis_connect import connect, drop, told, translated
-from tenure.stores._redis_line import Line, LineBroken, Reply
+from tenure.stores._redis_line import Line, LineBroken
+from tenure.stores._redis_reader import Reply
 from tenure.stores._redis_sentinel import connect_primary
 
 

@@ -18,7 +18,7 @@ from tenure.store import Durability, Finding, Hint
 from tenure.stores._redis_address import Address, Setup
 from tenure.stores._redis_bell import Listener
 from tenure.stores._redis_keys import Keys, KindMemo, shard_of
-from tenure.stores._redis_line import Reply
+from tenure.stores._redis_reader import Reply
 from tenure.stores._redis_refusing import Refusing
 from tenure.stores._redis_road import Lines, Road
 from tenure.stores._redis_shard import Shard

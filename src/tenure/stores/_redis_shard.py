@@ -19,7 +19,8 @@ from tenure.stores._redis_answer import Again, facts_of, landed, read, text_fiel
 from tenure.stores._redis_connect import translated
 from tenure.stores._redis_import import Parts
 from tenure.stores._redis_keys import SCHEMA, Keys, KindMemo
-from tenure.stores._redis_line import LineBroken, Part, Reply, pack
+from tenure.stores._redis_line import LineBroken, Part, pack
+from tenure.stores._redis_reader import Reply
 from tenure.stores._redis_road import Road, asked
 from tenure.stores._redis_script import NAMES, Call, load
 from tenure.stores._redis_stubs import Stubs
@@ -142,12 +143,11 @@ class Shard:
     ) -> list[Answer | TenureError]:
         """Return the answers, asking again where the server lacked something and so wrote nothing."""
         answers: dict[int, Answer | TenureError] = {}
-        for again in range(TRIES):
-            order = await self._heard(found, changes, answers)
+        order = await self._heard(found, changes, answers)
+        for _ in range(TRIES - 1):
             if not order:
                 break
-            if again < TRIES - 1:
-                found = await self._call(self._calls(order, changes))
+            order = await self._heard(await self._call(self._calls(order, changes)), changes, answers)
         for index in order:
             message = f"{self.where.shown} lacked what the request needs {TRIES} times and wrote nothing; try again"
             answers.setdefault(index, StoreUnavailable(message, run_id=changes[index].run))

@@ -244,7 +244,8 @@ def _is_plain(change: Commit, /) -> bool:
     """Return whether a commit says no more than its row and how many steps it ends, as nearly all do."""
     c = change
     return (
-        (c.status is c.failures is c.inbox_seq is c.requests is c.wants is c.tags is c.outcome is None)
+        (c.status is None and c.failures is None and c.inbox_seq is None and c.requests is None)
+        and (c.wants is None and c.tags is None and c.outcome is None)
         and not (c.base or c.consume or c.blobs)
         and len(c.row.body) <= LARGE_BYTES
     )

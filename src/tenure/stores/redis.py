@@ -26,7 +26,8 @@ from tenure.stores._index import REFUSED_LENGTH
 from tenure.stores._redis_address import address
 from tenure.stores._redis_answer import text_fields
 from tenure.stores._redis_keys import Keys
-from tenure.stores._redis_line import Reply, pack
+from tenure.stores._redis_line import pack
+from tenure.stores._redis_reader import Reply
 from tenure.stores._redis_session import Session, Wish
 
 _LOG = logging.getLogger("tenure.stores.redis")
