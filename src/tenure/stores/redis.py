@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from typing import Self
 
 from tenure.clock import Clock
-from tenure.core.run import Answer, Change, Facts, Item, Row, Run
+from tenure.core.run import Answer, Change, Claim, Facts, Item, Row, Run
 from tenure.errors import NotAllowed, StoreUnavailable, TenureError
 from tenure.store import ALL, Beat, Durability, Finding, Hint, Page, Refused, Where
 from tenure.stores import _redis_reads as reads
@@ -110,7 +110,11 @@ class RedisStore:
 
     async def commit(self, change: Change, /) -> Answer:
         """Decide one change and apply it in one script."""
-        answer = await self._opened().of(change.run).commit(change)
+        session = self._opened()
+        if isinstance(change, Claim):
+            (answer,) = await session.commit_many([change])  # it learns which shards take none
+        else:
+            answer = await session.of(change.run).commit(change)
         if isinstance(answer, TenureError):
             raise answer
         return answer
