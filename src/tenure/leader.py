@@ -13,7 +13,7 @@ from functools import partial
 
 import anyio
 
-from tenure.core import rules
+from tenure.core import rules, set_back
 from tenure.core.run import LEADER_ID, Answer, Create, Repair, Status
 from tenure.errors import LeaseHeld, TenureError
 from tenure.executing import Reports
@@ -125,8 +125,11 @@ class Leader:
 
     async def _run_for_it(self) -> Lease:
         ledger = self._ledger
-        if await ledger.store.load(LEADER_ID) is None:
+        run = await ledger.store.load(LEADER_ID)
+        if run is None:
             await ledger.store.commit(Create(run=LEADER_ID, kind=KIND, input_digest="", row=None))
+        elif set_back.out_of_reach(run, (await ledger.store.facts()).now_ms):
+            await ledger.store.commit(Repair(run=LEADER_ID))  # no pass of a leader sees to it
         lease = await ledger.claims.claim(ledger.claims.change(LEADER_ID, blame=False, max_crashes=0))
         self._reports.granted(lease.grant)
         lease.trust.on_regrant = self._reports.granted

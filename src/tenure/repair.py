@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tenure.core import build, rules
+from tenure.core import build, rules, set_back
 from tenure.core.run import Change, How, Repair, Status, Verdict
 from tenure.errors import TenureError
 from tenure.store import Store, Where
@@ -82,7 +82,7 @@ async def _look_at_records(store: Store, seen: _Seen, done: Repaired, go_on: Cal
         for run in page.runs:
             seen.open[run.id] = run.parent
             done.open += run.status in rules.OPEN
-            if run.status is Status.RUNNING and run.lease_until_ms - now_ms > run.granted_ttl_ms:
+            if set_back.out_of_reach(run, now_ms):
                 stretched.append(Repair(run=run.id))
             elif rules.due_index(run) is not None and run.id not in seen.entries:
                 lost.append(Repair(run=run.id))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, assert_never
 
-from tenure.core import grant_log
+from tenure.core import grant_log, set_back
 from tenure.core.run import (
     NOW,
     Answer,
@@ -52,7 +52,7 @@ NEXT: dict[Status, frozenset[Status]] = {
 
 TERMINAL = frozenset(status for status, after in NEXT.items() if not after)
 OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.SUSPENDED})
-BACK_OFF_MS = (0, 1_000, 4_000, 16_000, 60_000)
+BACK_OFF_MS = set_back.BACK_OFF_MS
 
 
 def back_off_ms(times: int) -> int:
@@ -126,7 +126,8 @@ def already(change: Change, found: Found, facts: Facts) -> bool:
         case Import():
             return any(line.ended == grant_log.IMPORTED and line.reason == change.digest for line in run.grants)
         case Repair():
-            return not _stretched(run, facts) and found.due == due_index(run) and not change.stray
+            out = set_back.out_of_reach(run, facts.now_ms)
+            return not out and found.due == due_index(run) and not change.stray
         case Renew():
             return False
         case _:
@@ -276,10 +277,6 @@ def _unendable(change: End, run: Run) -> Why | None:
     return None
 
 
-def _stretched(run: Run, facts: Facts) -> bool:
-    return _running(run) and run.lease_until_ms - facts.now_ms > run.granted_ttl_ms
-
-
 def applied(change: Change, found: Found, facts: Facts) -> Run | None:
     """Return the run after an admitted change, None when it is gone."""
     if isinstance(change, Create):
@@ -304,8 +301,7 @@ def applied(change: Change, found: Found, facts: Facts) -> Run | None:
         case End():
             return _ended_run(change, run, facts)
         case Repair():
-            until = facts.now_ms + run.granted_ttl_ms
-            return replace(run, lease_until_ms=until) if _stretched(run, facts) else run
+            return set_back.brought_near(run, found.run, facts.now_ms)
         case _:
             assert_never(change)
 

@@ -322,7 +322,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Cut a lease that a clock set back has stretched, and put the index entry where the record says.
+    """Bring near what a clock set back has put out of reach, and put the index entry where the record says.
 
     `stray` is an entry of the due index as found, which is removed if it is not the record's own.
     """

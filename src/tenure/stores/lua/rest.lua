@@ -124,8 +124,16 @@ local function stretched()
   return run.status == 'running' and run.lease_until_ms - f.ms > tonumber(run.granted_ttl_ms)
 end
 
+-- Not due, though it has been due before: the clock was set back.
+local function postponed()
+  local due = tonumber(run.due_ms)
+  if not due or due <= f.ms then return false end
+  if run.status == 'running' then return due - f.ms > (run.nonce == '' and BACK_OFF_MS[#BACK_OFF_MS] or 0) end
+  return due <= tonumber(run.updated_ms)
+end
+
 function laws.repair.already()
-  if A[7] ~= '' or stretched() or run.kind ~= A[6] then return false end
+  if A[7] ~= '' or stretched() or postponed() or run.kind ~= A[6] then return false end
   local entry = read('ZSCORE', KEYS[5], member(run))
   return entry ~= nil and (tonumber(entry or '') == tonumber(due_at(run) or ''))
 end
@@ -136,6 +144,7 @@ end
 
 function laws.repair.apply(after)
   if stretched() then after.lease_until_ms = text(f.ms + run.granted_ttl_ms) end
+  if postponed() then after.due_ms = text(f.ms) end
   if A[7] ~= '' then call('ZREM', KEYS[14], A[7]) end -- `place` puts it back if it is the record's own
   if sub(id, 1, 1) == '_' then return end
   call('SADD', KEYS[6], run.kind)

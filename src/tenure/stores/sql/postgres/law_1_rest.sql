@@ -126,6 +126,10 @@ END $$;
 CREATE FUNCTION tenure.repair_1(f tenure.facts_1, run tenure.run, c jsonb) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     stretched boolean := run.status = 'running' AND run.lease_until_ms - f.ms > run.granted_ttl_ms;
+    -- Not due, though it has been due before: the clock was set back.
+    postponed boolean := run.due_ms > f.ms AND CASE
+        WHEN run.status = 'running' THEN run.due_ms - f.ms > CASE WHEN run.nonce = '' THEN 60000 ELSE 0 END
+        ELSE run.due_ms <= run.updated_ms END;
 BEGIN
     IF run.id IS NULL THEN
         RETURN tenure.answer_1('landed', '', f.us, NULL, NULL);
@@ -133,11 +137,14 @@ BEGIN
     IF NOT tenure.sound_1(run) THEN
         RETURN tenure.refused_1('corrupt', f, run);
     END IF;
-    IF NOT stretched AND NOT c ? 'stray' AND run.entry_ms IS NOT DISTINCT FROM tenure.due_index_1(run) THEN
+    IF NOT stretched AND postponed IS NOT TRUE AND NOT c ? 'stray' AND run.entry_ms IS NOT DISTINCT FROM tenure.due_index_1(run) THEN
         RETURN tenure.already_1(f, run);
     END IF;
     IF stretched THEN
         run.lease_until_ms := f.ms + run.granted_ttl_ms;
+    END IF;
+    IF postponed THEN
+        run.due_ms := f.ms;
     END IF;
     RETURN tenure.landed_1(f, run);
 END $$;
