@@ -12,7 +12,9 @@ from pydantic_ai.durable_exec import record_durable_unit
 from pydantic_ai.tools import RunContext
 
 from tenure.active import ActiveRun
+from tenure.agent.tool import NOT_DONE
 from tenure.errors import ReplayDrift
+from tenure.ext._pydantic_ai_doubt import UNKNOWN, Call, looked, resolved
 from tenure.ext._pydantic_ai_secrets import marked
 from tenure.ext._pydantic_ai_units import Unit, differing
 
@@ -50,10 +52,10 @@ class Held:
         self.met[path, name] = number = self.met.get((path, name), 0) + 1
         return name if number == 1 else f"{name}~{number}"
 
-    async def once(self, unit: Unit, body: Callable[[], Awaitable[object]], *, effect: str = "repeat") -> object:
+    async def once(self, unit: Unit, body: Callable[[], Awaitable[object]], *, call: Call | None = None) -> object:
         """Return what is recorded for the unit, or what its body returns, recorded.
 
-        With another effect than "repeat" the unit is announced first, and one in doubt has failed.
+        A `call` with another effect than "repeat" is announced first; in doubt, its effect says what follows.
         """
         lease = self.run.lease
         found = lease.state.records.get((unit.scope, unit.name))
@@ -62,23 +64,35 @@ class Held:
                 raise _drift(self.run.id, unit, why)
             record_durable_unit(executed=False)
             return found.get("value")
-        async with self._gate(unit):
-            payload: object = UNKNOWN
-            if effect == "repeat":
-                payload = await _inside(unit, body)
-            elif (unit.scope, unit.name) not in lease.state.started:
-                await lease.started([unit.name], scope=unit.scope)
-                payload = await _inside(unit, body)
-            payload = marked(payload, lease.redaction)
-            if _not_made(payload):
-                if effect != "repeat":
-                    # It was announced: without a record it would be in doubt, and it is asked anew all the same.
-                    await lease.record(unit.name, payload, scope=unit.scope, guard=unit.guard)
-                return payload
-            await lease.record(unit.name, payload, scope=unit.scope, guard=unit.guard, step=1)
-            record_durable_unit(executed=True)
+        payload = None
+        if call is not None and (unit.scope, unit.name) in lease.state.started:
+            payload = await self._settled(unit, call)
+        if payload is not RECORDED:
+            async with self._gate(unit):
+                if payload is None:
+                    if call is not None:
+                        await lease.started([unit.name], scope=unit.scope)
+                    payload = marked(await _inside(unit, body), lease.redaction)
+                if _not_made(payload):
+                    if call is not None:
+                        # It was announced: without a record it would be in doubt, and it is asked anew all the same.
+                        await lease.record(unit.name, payload, scope=unit.scope, guard=unit.guard)
+                    return payload
+                await lease.record(unit.name, payload, scope=unit.scope, guard=unit.guard, step=1)
+        record_durable_unit(executed=True)
         # As it is stored, which is what the next attempt will read.
         return lease.state.records[unit.scope, unit.name].get("value")
+
+    async def _settled(self, unit: Unit, call: Call) -> object:
+        """The payload of a call in doubt, RECORDED if somebody has said it, None if the call is to be made again."""
+        if call.effect == "reconcile":
+            async with self._gate(unit):
+                payload = await looked(self.run, call)
+            if payload is not None:
+                return None if payload is NOT_DONE else payload
+        if call.effect == "fail" or within.get():
+            return UNKNOWN  # what runs inside a tool goes with the tool, and cannot wait for a person
+        return RECORDED if await resolved(self.run, unit, call) else None
 
     @asynccontextmanager
     async def _gate(self, unit: Unit) -> AsyncIterator[None]:
@@ -89,12 +103,7 @@ class Held:
             yield
 
 
-UNKNOWN = {
-    "kind": "tool_failed",
-    "message": "The call was begun by a process that ended before it had a result; nobody knows whether it was made.",
-}
-"""What the model is told of a call in doubt that may not be repeated."""
-
+RECORDED = object()
 held: ContextVar[Held | None] = ContextVar("tenure_pydantic_ai_held", default=None)
 within: ContextVar[str] = ContextVar("tenure_pydantic_ai_within", default="")
 """The unit that is being made, as the scope of agents that it asks; empty between units."""

@@ -62,7 +62,7 @@ def unit_of(operation_id: DurableOperationId, name: str, cache_key: tuple[Any, .
             call = (ctx.tool_call_id if ctx is not None else None) or ""
             what = "tool" if isinstance(operation_id, ToolsetCallToolId) else "validate"
             unit = f"{what}:{tool}@{step}.{call}"
-            depends = {"tool": tool, "arguments": _plain(arguments)}
+            depends = {"tool": tool, "arguments": plain(arguments)}
             inner = f"{path}/{call or unit}"
         case ToolsetGetToolsId(toolset_id=toolset_id):
             unit = f"tools:{toolset_id}@{step}"
@@ -110,7 +110,8 @@ def _lasting(value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: inner for name, inner in value.items() if name not in VOLATILE}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any, /) -> Any:
+    """Return the value as JSON, for a digest or for people."""
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, fallback=str)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from pydantic_ai.agent import EventStreamHandler
@@ -32,6 +33,7 @@ from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
 
 from tenure.active import ActiveRun
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed
+from tenure.ext._pydantic_ai_doubt import EFFECTS, Call, Reconcile
 from tenure.ext._pydantic_ai_held import Held, agent_run, held
 from tenure.ext._pydantic_ai_secrets import refuse
 from tenure.ext._pydantic_ai_units import unit_of
@@ -39,10 +41,8 @@ from tenure.ext._pydantic_ai_waits import TenureApprovals, Waiter, fail_event, r
 
 __all__ = ["TenureApprovals", "TenureDurability", "durable", "fail_event", "resolve_event"]
 
-EFFECTS = ("repeat", "fail")
-
 UnitConfig = dict[str, Any]
-"""What tool metadata under the key `tenure` may say: `{"effect": "fail"}`."""
+"""What tool metadata under the key `tenure` may say, `{"effect": "ask"}`, and the function that reconciles."""
 
 
 @contextmanager
@@ -81,7 +81,17 @@ class _Backend(JournalCallableOperationBackend[UnitConfig]):
         path = found.path(ctx)
         unit = unit_of(operation_id, name, cache_key, path)
         unit = unit.renamed(found.named(path, unit.name))
-        return await found.once(unit, body, effect=config.get("effect", "repeat"))
+        return await found.once(unit, body, call=_call(cache_key, ctx, config))
+
+
+def _call(cache_key: tuple[Any, ...], ctx: RunContext[Any] | None, config: UnitConfig) -> Call | None:
+    """What is done about the tool call if it is in doubt; None for what may be made again."""
+    if (effect := config.get("effect", "repeat")) == "repeat":
+        return None
+    tool, arguments, look = str(cache_key[0]), dict(cache_key[1]), config.get("reconcile")
+    return Call(
+        tool=tool, arguments=arguments, effect=effect, look=partial(look, ctx, arguments) if look is not None else None
+    )
 
 
 class TenureDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -89,8 +99,9 @@ class TenureDurability(BaseDurabilityCapability[AgentDepsT]):
 
     `Agent(model, name="clerk", capabilities=[TenureDurability()])`. The agent needs a name, and each of its toolsets an
     id. A tool with `metadata={"tenure": {"effect": "fail"}}` is announced before it is called, and in doubt after a
-    death its call is not made again: the model is told that its outcome is unknown. `{"tenure": False}` leaves a tool
-    out: it is called again in each attempt.
+    death its call is not made again: the model is told that its outcome is unknown. With "ask" the run waits for a
+    person, with "reconcile" the function of that tool in `reconcile` finds out, and a person is asked where it cannot.
+    `{"tenure": False}` leaves a tool out: it is called again in each attempt.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -110,8 +121,10 @@ class TenureDurability(BaseDurabilityCapability[AgentDepsT]):
         models: Mapping[str, Model] | None = None,
         event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
         name: str | None = None,
+        reconcile: Mapping[str, Reconcile] | None = None,
     ) -> None:
         super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
+        self._reconcile = dict(reconcile or {})
 
     @property
     def in_durable_context(self) -> bool:
@@ -168,7 +181,11 @@ class TenureDurability(BaseDurabilityCapability[AgentDepsT]):
             if (effect := config.get("effect", "repeat")) not in EFFECTS:
                 message = f"effect {effect!r} of tool {tool_name} is none of {', '.join(EFFECTS)}; choose one"
                 raise NotAllowed(message)
-            return dict(config) if isinstance(operation_id, ToolsetCallToolId) else {}
+            if effect == "reconcile" and tool_name not in self._reconcile:
+                message = f"tool {tool_name} has effect reconcile; name its function: TenureDurability(reconcile=...)"
+                raise NotAllowed(message)
+            more = {"reconcile": self._reconcile[tool_name]} if effect == "reconcile" else {}
+            return {**config, **more} if isinstance(operation_id, ToolsetCallToolId) else {}
 
         config: RoleBasedOperationConfig[UnitConfig] = RoleBasedOperationConfig(
             model={}, event={}, capability={}, tool={}, resolve_tool=tool_config
