@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pydantic-ai.md"
 
 def test_the_clerk_of_the_page_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert [name for name, _ in blocks] == ["clerk.py", "pay.py"]
+    assert [name for name, _ in blocks] == ["clerk.py", "pay.py", "walker.py"]
     assert len(re.findall(r"```python\n", PAGE.read_text())) == len(blocks)
     for name, text in blocks:
         (tmp_path / name).write_text(text)
@@ -23,6 +23,7 @@ def test_the_clerk_of_the_page_answers(tmp_path: Path, monkeypatch: pytest.Monke
         clerk, pay = import_module("clerk"), import_module("pay")
         assert run_inline(clerk.clerk, "tea and cake?") == "that is 7"
         assert set(pay.tools.tools) == {"price", "pay"}
+        assert run_inline(import_module("walker").walker, "tea and cake?") == "that is 7"
     finally:
-        sys.modules.pop("clerk", None)
-        sys.modules.pop("pay", None)
+        for name, _ in blocks:
+            sys.modules.pop(name.removesuffix(".py"), None)

@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
 from tenure import ActiveRun, App, Handle, Worker, open_store
-from tenure.ext.pydantic_ai import TenureDurability, durable
+from tenure.ext.pydantic_ai import TenureCheckpoint, TenureDurability, durable
 from tenure.testing.models import CallLog
 
 FOLDER = Path(sys.argv[3])
@@ -46,12 +46,16 @@ async def walk(ctx: RunContext[None], to: int) -> int:
 
 
 agent = Agent(FunctionModel(answer), name="walker", toolsets=[tools], capabilities=[TenureDurability()])
+nameless: Agent[None, str] = Agent(FunctionModel(answer))
 app = App()
 
 
 @app.kind("walk")
 async def walker(run: ActiveRun[Any], _: Any) -> list[Any]:
     """Ask the agent, and say what it cost."""
+    if (FOLDER / "checkpoint").exists():
+        there = await TenureCheckpoint(run).ask(nameless, "go", toolsets=[tools])
+        return [there.output, there.usage.requests, there.usage.tool_calls]
     with durable(run):
         found = await agent.run("go")
     return [found.output, found.usage.requests, found.usage.tool_calls]

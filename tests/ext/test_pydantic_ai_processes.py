@@ -76,6 +76,24 @@ async def test_i14_a_process_killed_in_the_third_tool_is_gone_on_from_there(tmp_
     assert ok
 
 
+async def test_i14_a_checkpointed_agent_killed_in_the_third_tool_is_gone_on_from_there(
+    tmp_path: Path, namespace: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    (tmp_path / "kill").touch()
+    (tmp_path / "checkpoint").touch()
+    async with open_store(url, namespace=namespace) as store, Ledger(store, ttl=2) as ledger:
+        handle = await ledger.submit("walk", None, id="r")
+        with worker(url, namespace, tmp_path) as first:
+            assert await ended(first) == -signal.SIGKILL
+        with worker(url, namespace, tmp_path) as second:
+            assert await handle.result(timeout=60) == ["arrived", 4, 3]
+            assert await ended(second) == 0
+        _, ok = await told(store)
+    assert counted(tmp_path) == {**{f"model {n}": 1 for n in (1, 2, 3, 4)}, "tool 1": 1, "tool 2": 1, "tool 3": 2}
+    assert ok
+
+
 async def test_i05_one_that_was_frozen_in_a_tool_wakes_up_to_a_refusal_and_writes_nothing(
     tmp_path: Path, valkey_url: str, namespace: str
 ) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 from pydantic_ai import (
     Agent,
     ApprovalRequired,
@@ -74,7 +75,19 @@ def _raising(error: Exception) -> Any:
     return act, calls
 
 
-@pytest.mark.parametrize("error", [ModelRetry("again"), ToolFailed("broken")], ids=["model retry", "tool failed"])
+def _invalid() -> Exception:
+    try:
+        TypeAdapter(int).validate_python("seven")
+    except ValidationError as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ModelRetry("again"), ToolFailed("broken"), _invalid()],
+    ids=["model retry", "tool failed", "validation error"],
+)
 async def test_what_a_tool_says_by_raising_is_recorded(error: Exception) -> None:
     act, calls = _raising(error)
     _, names = await played(agent_of(act))

@@ -46,7 +46,7 @@ def _read(arguments: Any) -> Any:
         return arguments
 
 
-def refuse(call: ToolCallPart, /) -> None:
-    """Raise ToolFailed, which tells the model why, for a call that was marked."""
-    if (call.provider_details or {}).get(MARK):
+def refuse(call: ToolCallPart, redaction: Redaction | None = None, /) -> None:
+    """Raise ToolFailed, which tells the model why, for a call that was marked, or would be by this redaction."""
+    if (call.provider_details or {}).get(MARK) or (redaction is not None and redaction.changes(_read(call.args))):
         raise ToolFailed(f"The call was not made: {WHY}.")

@@ -33,13 +33,14 @@ from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
 
 from tenure.active import ActiveRun
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed
+from tenure.ext._pydantic_ai_checkpoint import TenureCheckpoint
 from tenure.ext._pydantic_ai_doubt import EFFECTS, Call, Reconcile
 from tenure.ext._pydantic_ai_held import Held, agent_run, held
 from tenure.ext._pydantic_ai_secrets import refuse
 from tenure.ext._pydantic_ai_units import unit_of
 from tenure.ext._pydantic_ai_waits import TenureApprovals, Waiter, fail_event, resolve_event
 
-__all__ = ["TenureApprovals", "TenureDurability", "durable", "fail_event", "resolve_event"]
+__all__ = ["TenureApprovals", "TenureCheckpoint", "TenureDurability", "durable", "fail_event", "resolve_event"]
 
 UnitConfig = dict[str, Any]
 """What tool metadata under the key `tenure` may say, `{"effect": "ask"}`, and the function that reconciles."""
