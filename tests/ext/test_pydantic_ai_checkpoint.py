@@ -62,10 +62,7 @@ class Place:
         self.once(f"model {step}")
         if step <= 3:
             calls = [{"to": 1}, {"to": 2}] if step == 1 else [{"to": step + 1}]
-            parts = [
-                ToolCallPart("walk", {**c, **self.arguments}, tool_call_id=f"c{c['to']}")  # type: ignore[dict-item]
-                for c in calls
-            ]
+            parts = [ToolCallPart("walk", {**c, **self.arguments}, tool_call_id=f"c{c['to']}") for c in calls]
             return ModelResponse(parts=parts)
         said = [str(p.content)[:30] for m in messages for p in m.parts if isinstance(p, ToolReturnPart)]
         return ModelResponse(parts=[TextPart(" ".join(said))])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_ai import CallToolsNode
@@ -22,6 +22,8 @@ from pydantic_ai.usage import RunUsage
 from tenure.active import ActiveRun
 from tenure.ext._pydantic_ai_held import within
 from tenure.ext._pydantic_ai_secrets import marked, refuse
+
+Out = TypeVar("Out")
 
 _PART: TypeAdapter[ToolReturnPart] = TypeAdapter(ToolReturnPart)
 _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
@@ -45,15 +47,15 @@ class TenureCheckpoint(AbstractCapability[AgentDepsT]):
         self._kept: list[ModelMessage] = []
         self._number = 0
 
-    async def ask(self, agent: AbstractAgent[AgentDepsT, Any], prompt: Any = None, /, **options: Any) -> AgentRunResult:
+    async def ask(self, agent: AbstractAgent[Any, Out], prompt: Any = None, /, **options: Any) -> AgentRunResult[Out]:
         """Return what the agent comes to, from its last checkpoint if there is one; options are those of `run`."""
         usage = self._recall()
         options["capabilities"] = [*(options.get("capabilities") or ()), self]
-        if usage is None:
-            return await agent.run(prompt, **options)
-        # Without a prompt: it stands in what was saved, and the calls of the last answer are still to be made.
-        options |= {"message_history": self._kept, "usage": usage}
-        return await agent.run(**options)
+        if usage is not None:
+            # Without a prompt: it stands in what was saved, and the calls of the last answer are still to be made.
+            prompt, options = None, {**options, "message_history": self._kept, "usage": usage}
+        found: AgentRunResult[Out] = await agent.run(prompt, **options)
+        return found
 
     def _recall(self) -> RunUsage | None:
         records, usage = self._run.lease.state.records, None
