@@ -174,7 +174,7 @@ PLPGSQL = [
     replace(_pg, name="crash counter not reset (PostgreSQL)", caught=CRASHES,
             old="CASE WHEN c ->> 'step' = '0' THEN x.crashes ELSE 0 END", new="x.crashes"),
     replace(_pg, name="a renewal of another grant lands (PostgreSQL)", file=PG_CLAIM, caught=FENCE,
-            old="run.token = (g ->> 'token')::bigint AND run.nonce = g ->> 'nonce' AND run.epoch", new="run.epoch"),
+            old="r.token = g.token AND r.nonce = g.nonce AND r.epoch = g", new="r.epoch = g"),
     replace(_pg, name="inbox guard dropped (PostgreSQL)", file=PG_COMMIT, caught=UNREAD,
             old="WHEN (c ->> 'inbox_seq')::bigint <> run.inbox_seq THEN 'inbox'",
             new="WHEN (c ->> 'inbox_seq')::bigint < 0 THEN 'inbox'"),

@@ -94,7 +94,7 @@ BEGIN
     RETURN tenure.landed_1(f, tenure.granted_1(run, c ->> 'new_nonce', run.owner, (c ->> 'ttl_ms')::bigint, f));
 END $$;
 
--- Why a renewal did not land: 'busy' where the row is somebody else's for now.
+-- Why a renewal did not land: 'busy' where the row is somebody else's for now, or was when it was looked for.
 CREATE FUNCTION tenure.unrenewed_1(f tenure.facts_1, g jsonb, ours boolean) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     run tenure.run;
@@ -108,37 +108,55 @@ END $$;
 
 -- Extend the live leases of many runs to now + ttl. p: as look_1, and grants: id, token, nonce, epoch, ttl_ms of each. A
 -- row that somebody else has locked is not waited for: one tool's open transaction must not stop the heartbeat of a whole
--- worker. Row by row, because each look is then by the key: joined with a list, a plan may look at every run instead.
+-- worker. All rows are locked, then the clock is read, then those are renewed whose leases are theirs and live.
 -- Returns 'again ..', 'all <us>' if all landed, or a line for each grant in order: 'landed <us>', 'busy', or an answer.
 CREATE FUNCTION tenure.renew_1(p jsonb) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     f tenure.facts_1 := tenure.look_1(p);
-    run record;
     grants jsonb := p -> 'grants';
-    g jsonb;
-    said text[];
-    whole boolean := true;
-    line text;
+    locked bigint[];
+    places bigint[];
+    rows tid[];
+    ttls_ms bigint[];
+    landed bigint[];
 BEGIN
     IF f.us IS NULL THEN
         RETURN CASE WHEN f.space IS NULL THEN 'again space' ELSE 'again boot' END;
     END IF;
-    FOR i IN 0 .. jsonb_array_length(grants) - 1 LOOP
-        g := grants -> i;
-        SELECT r.ctid AS place, r.token, r.nonce, r.epoch, r.status, r.lease_until_ms INTO run
-        FROM tenure.run r WHERE r.space = f.space AND r.id = g ->> 'id' FOR UPDATE SKIP LOCKED;
-        f.us := tenure.now_us_1(f.test_us);
-        f.ms := f.us / 1000;
-        IF FOUND AND run.token = (g ->> 'token')::bigint AND run.nonce = g ->> 'nonce' AND run.epoch = g ->> 'epoch'
-            AND run.epoch = f.epoch AND run.status = 'running' AND run.lease_until_ms > f.ms
-        THEN
-            UPDATE tenure.run r SET lease_until_ms = f.ms + (g ->> 'ttl_ms')::bigint WHERE r.ctid = run.place;
-            line := 'landed ' || f.us;
-        ELSE
-            whole := false;
-            line := tenure.unrenewed_1(f, g, run.place IS NOT NULL);
-        END IF;
-        said := said || line;
-    END LOOP;
-    RETURN CASE WHEN whole THEN 'all ' || f.us ELSE array_to_string(said, E'\n') END;
+    -- OFFSET 0 keeps each look one by the key: joined in another way, a plan may look at every run instead.
+    SELECT
+        array_agg(g.place), array_agg(g.place) FILTER (WHERE fits), array_agg(r.row) FILTER (WHERE fits),
+        array_agg(g.ttl_ms) FILTER (WHERE fits)
+    INTO locked, places, rows, ttls_ms
+    FROM ROWS FROM (
+        jsonb_to_recordset(grants) AS (id text, token bigint, nonce text, epoch text, ttl_ms bigint)
+    ) WITH ORDINALITY AS g (id, token, nonce, epoch, ttl_ms, place)
+    CROSS JOIN LATERAL (
+        SELECT x.ctid AS row, x.token, x.nonce, x.epoch, x.status
+        FROM tenure.run x WHERE x.space = f.space AND x.id = g.id FOR UPDATE SKIP LOCKED OFFSET 0
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT r.token = g.token AND r.nonce = g.nonce AND r.epoch = g.epoch AND r.epoch = f.epoch
+            AND r.status = 'running' AS fits
+    ) AS judged;
+    f.us := tenure.now_us_1(f.test_us);
+    f.ms := f.us / 1000;
+    WITH renewed AS (
+        UPDATE tenure.run x SET lease_until_ms = f.ms + g.ttl_ms
+        FROM unnest(places, rows, ttls_ms) AS g (place, row, ttl_ms)
+        WHERE x.ctid = g.row AND x.lease_until_ms > f.ms
+        RETURNING g.place
+    )
+    SELECT array_agg(place) INTO landed FROM renewed;
+    IF cardinality(landed) = jsonb_array_length(grants) THEN
+        RETURN 'all ' || f.us;
+    END IF;
+    RETURN (
+        SELECT string_agg(
+            CASE WHEN place = ANY (landed) THEN 'landed ' || f.us
+            ELSE tenure.unrenewed_1(f, g, coalesce(place = ANY (locked), false)) END,
+            E'\n' ORDER BY place
+        )
+        FROM jsonb_array_elements(grants) WITH ORDINALITY AS g (g, place)
+    );
 END $$;
