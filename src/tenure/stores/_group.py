@@ -33,6 +33,13 @@ def ring_here() -> Ring:
     return ring
 
 
+def soon_here() -> Ring:
+    """Return what has a callback run on the loop of the calling task when the tasks of this turn have had theirs."""
+    native: Any = current_token().native_token
+    ring: Ring = getattr(native, "call_soon", None) or native.run_sync_soon
+    return ring
+
+
 def ring_all(rings: Sequence[tuple[Ring, anyio.Event]]) -> None:
     """Set every event on its own loop, with one call a loop; a loop that has ended waits for nothing."""
     by_loop: dict[Ring, list[anyio.Event]] = {}
@@ -64,18 +71,22 @@ class Line(Generic[T, R]):
         self._limit = limit
         self._waiting: deque[Slot[T, R]] = deque()
         self._closed = False
+        self._gathered: dict[Ring, list[Slot[T, R]]] = {}
         self.turn = threading.Condition()
 
     async def ask(self, items: Sequence[T], /) -> list[R | Exception]:
         """Return the answer to each item, in order; items asked for together stand together in the line."""
-        ring = ring_here()
+        ring, soon = ring_here(), soon_here()
         slots: list[Slot[T, R]] = [Slot(item=item, ring=ring, done=anyio.Event()) for item in items]
         with self.turn:
             if self._closed:
                 message = "the store is closed; open it again with `async with store:`"
                 raise NotAllowed(message)
-            self._waiting.extend(slots)
-            self.turn.notify()
+            gathered = self._gathered.setdefault(soon, [])
+            gathered += slots
+        if len(gathered) == len(slots):
+            # Not at once: what other tasks of this turn of the loop ask for goes into the same transaction.
+            soon(lambda: self._line_up(soon))
         try:
             for slot in slots:
                 await slot.done.wait()
@@ -85,6 +96,11 @@ class Line(Generic[T, R]):
                     slot.withdrawn = not slot.taken
             raise
         return [slot.answer for slot in slots]  # type: ignore[misc]
+
+    def _line_up(self, soon: Ring) -> None:
+        with self.turn:
+            self._waiting.extend(self._gathered.pop(soon, ()))
+            self.turn.notify()
 
     def take(self, patience: Callable[[], float | None] = lambda: None) -> list[Slot[T, R]]:
         """Return what waits, after a wait for it of at most `patience` seconds (asked under `turn`); None waits on."""
@@ -108,6 +124,9 @@ class Line(Generic[T, R]):
         """Let nothing more in; what stands in the line is still served."""
         with self.turn:
             self._closed = True
+            for gathered in self._gathered.values():
+                self._waiting.extend(gathered)
+            self._gathered.clear()
             self.turn.notify()
 
 
