@@ -10,7 +10,8 @@ import pytest
 
 from conftest import StartPostgres, skip_or_fail
 from tenure.clock import ManualClock
-from tenure.core.run import Run, Why
+from tenure.core import rules
+from tenure.core.run import Answer, Found, Run, Verdict, Why
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing._pooler import Pooler
@@ -37,7 +38,7 @@ class PostgresCase(StoreContract):
         return self.url
 
     async def test_i01_i06_the_plain_step_is_fenced_like_any_other_commit(self, store: Store) -> None:
-        """It has a road of its own in `change_1`, which no commit with anything more to it takes."""
+        """It has a road of its own in `step_1`, which no commit with anything more to it takes."""
         grant, run = await self.begin(store)
         run = await self.lands(store, write(grant, run, step=1))
         for forged in (
@@ -57,6 +58,41 @@ class PostgresCase(StoreContract):
         else:
             await self.run_out(store, grant)
         await self.refuses(store, write(grant, run, step=1), Why.EXPIRED)
+
+    async def test_i01_i07_steps_of_many_runs_in_one_statement_are_each_decided_alone(self, store: Store) -> None:
+        """They have a road of their own in `change_1`, on which those that land are written together."""
+        begun = [await self.begin(store, f"r{number}") for number in range(7)]
+        (lost, order, twice) = begun[4:]
+        await self._damage(store, "crashes = 2", begun[0][1].id)
+        steps = [write(grant, run, step=1) for grant, run in begun[:4]]
+        added = write(begun[3][0], begun[3][1], step=0, failures=1)
+        first = write(*twice, step=1)
+        then = rules.applied(first, Found(run=twice[1]), await store.facts())
+        assert then is not None
+        second = write(twice[0], then, "more", step=1)
+        absent = replace(begun[1][0], run="nobody")
+        asked = [
+            *(steps[0], steps[1], steps[2], added),
+            *(write(replace(lost[0], nonce=nonce()), lost[1], step=1), write(absent, begun[1][1], step=1)),
+            write(order[0], replace(order[1], head="f" * 64), step=1),
+        ]
+        answers = await store.commit_many(asked)
+        whys = [answer.why if isinstance(answer, Answer) else answer for answer in answers]
+        assert whys == [None, None, None, None, Why.LOST, Why.ABSENT, Why.SEQUENCE]
+        again = [answer for answer in await store.commit_many(steps[:3]) if isinstance(answer, Answer)]
+        assert [answer.verdict for answer in again] == [Verdict.ALREADY] * 3
+        both = [answer for answer in await store.commit_many([first, second, first]) if isinstance(answer, Answer)]
+        assert [answer.verdict for answer in both] == [Verdict.LANDED, Verdict.LANDED, Verdict.ALREADY]
+        for (_, before), change in zip(begun[:4], [*steps[:3], added], strict=True):
+            after = await store.load(before.id)
+            assert after is not None
+            assert (after.last_seq, after.head) == (before.last_seq + 1, change.row.digest)
+            assert (after.version, after.crashes) == (before.version + 1, 0)
+            (row,) = await store.tail(before.id, after=before.last_seq)
+            assert (row.digest, row.body) == (change.row.digest, change.row.body)
+        for _, before in (lost, order):
+            assert await store.load(before.id) == before
+            assert await store.tail(before.id, after=before.last_seq) == []
 
     async def _damage(self, store: Store, what: str, run_id: str) -> None:
         where = "id = %s AND space = (SELECT number FROM tenure.space WHERE name = %s)"

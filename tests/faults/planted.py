@@ -6,8 +6,8 @@ from faults.planting import MEMORY, POSTGRES, SQLITE, VALKEY, Fault
 
 RULES = "core/rules.py"
 HEAD, LUA_LAW, COMMIT, CLAIM, REST = (f"stores/lua/{name}.lua" for name in ("head", "law", "commit", "claim", "rest"))
-PG_SHARED, PG_COMMIT, PG_CLAIM, PG_REST, PG_CHANGE = (
-    f"stores/sql/postgres/law_1_{name}.sql" for name in ("shared", "commit", "claim", "rest", "change")
+PG_SHARED, PG_COMMIT, PG_CLAIM, PG_REST, PG_CHANGE, PG_STEP = (
+    f"stores/sql/postgres/law_1_{name}.sql" for name in ("shared", "commit", "claim", "rest", "change", "step")
 )
 CHANGE_SQL, FILE_SQL = "stores/sql/sqlite/change.sql", "stores/sql/sqlite/file.sql"
 
@@ -28,6 +28,7 @@ THIRD = "test_i22_the_third_takeover"
 HANDED_BACK = "test_i11_a_run_that_is_handed_back"
 BOUND = "test_i15_a_decision_is_bound"
 PLAIN = "test_i01_i06_the_plain_step_is_fenced"
+STEPS = "test_i01_i07_steps_of_many_runs"
 
 _law = Fault(name="", file=RULES, old="", new="", by=MEMORY, caught="")
 _sql = replace(_law, file=CHANGE_SQL, by=SQLITE)
@@ -157,22 +158,29 @@ LUA = [
             old="text(max(f.floor, run.token))", new="f.floor"),
 ]  # fmt: skip
 
-_PG_HOLDS = "brief.token = (c ->> 'token')::bigint AND brief.nonce = c ->> 'nonce'"
+_PG_HOLDS = """WHEN run.token <> (c ->> 'token')::bigint OR run.nonce <> c ->> 'nonce' OR"""
+_PG_CRASHES = "c ->> 'step' WHEN '0' THEN x.crashes ELSE 0 END"
 
 PLPGSQL = [
-    replace(_pg, name="token not compared (PostgreSQL)", old=_PG_HOLDS, caught=PLAIN,
-            new="brief.nonce = c ->> 'nonce'"),
-    replace(_pg, name="nonce not compared (PostgreSQL)", old=_PG_HOLDS, caught=PLAIN,
-            new="brief.token = (c ->> 'token')::bigint"),
-    replace(_pg, name="epoch of the store not compared (PostgreSQL)", caught=HISTORY,
-            old="            AND brief.epoch = c ->> 'epoch' AND brief.epoch = f.epoch AND",
-            new="            AND brief.epoch = c ->> 'epoch' AND"),
-    replace(_pg, name="lease lives one millisecond longer (PostgreSQL)", caught=PLAIN,
-            old="AND brief.lease_until_ms > f.ms AND", new="AND brief.lease_until_ms >= f.ms AND"),
-    replace(_pg, name="step guard dropped (PostgreSQL)", caught=PLAIN,
-            old="brief.last_seq = (r ->> 'seq')::bigint - 1 AND brief.head = c ->> 'prev'", new="true"),
-    replace(_pg, name="crash counter not reset (PostgreSQL)", caught=CRASHES,
-            old="CASE WHEN c ->> 'step' = '0' THEN x.crashes ELSE 0 END", new="x.crashes"),
+    replace(_pg, name="token not compared (PostgreSQL)", file=PG_SHARED, old=_PG_HOLDS, caught=PLAIN,
+            new="WHEN run.nonce <> c ->> 'nonce' OR"),
+    replace(_pg, name="nonce not compared (PostgreSQL)", file=PG_SHARED, old=_PG_HOLDS, caught=PLAIN,
+            new="WHEN run.token <> (c ->> 'token')::bigint OR"),
+    replace(_pg, name="epoch of the store not compared (PostgreSQL)", file=PG_SHARED, caught=HISTORY,
+            old="WHEN run.epoch <> f.epoch THEN 'history'", new="WHEN run.epoch = '' THEN 'history'"),
+    replace(_pg, name="lease lives one millisecond longer (PostgreSQL)", file=PG_SHARED, caught=PLAIN,
+            old="WHEN run.lease_until_ms <= f.ms THEN", new="WHEN run.lease_until_ms < f.ms THEN"),
+    replace(_pg, name="step guard dropped (PostgreSQL)", file=PG_COMMIT, caught=PLAIN,
+            old="WHEN (c #>> '{row,seq}')::bigint - 1 <> run.last_seq OR c ->> 'prev' <> run.head THEN 'sequence'",
+            new="WHEN run.last_seq < 0 THEN 'sequence'"),
+    replace(_pg, name="the law not asked about a step (PostgreSQL)", file=PG_STEP, caught=PLAIN,
+            old="AND tenure.uncommittable_1(f, x, c) IS NULL", new=""),
+    replace(_pg, name="the law not asked about steps (PostgreSQL)", caught=STEPS,
+            old="AND tenure.uncommittable_1(f, x, s.c) IS NULL", new=""),
+    replace(_pg, name="crash counter not reset (PostgreSQL)", file=PG_STEP, caught=CRASHES,
+            old=f"CASE {_PG_CRASHES}", new="x.crashes"),
+    replace(_pg, name="crash counter not reset by many (PostgreSQL)", caught=STEPS,
+            old=f"CASE s.{_PG_CRASHES}", new="x.crashes"),
     replace(_pg, name="a renewal of another grant lands (PostgreSQL)", file=PG_CLAIM, caught=FENCE,
             old="r.token = g.token AND r.nonce = g.nonce AND r.epoch = g", new="r.epoch = g"),
     replace(_pg, name="inbox guard dropped (PostgreSQL)", file=PG_COMMIT, caught=UNREAD,

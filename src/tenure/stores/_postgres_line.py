@@ -11,24 +11,26 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from tenure.core.run import Answer, Change, Renew
+from tenure.core.run import Answer, Change, Commit, Renew, Verdict
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.stores._group import LIMIT
 from tenure.stores._postgres_answer import answer_of
 from tenure.stores._postgres_connect import Address, Connection, translated, unacknowledged
-from tenure.stores._postgres_speech import LIMIT_BYTES, TYPES, Speech, error_of, size_of
+from tenure.stores._postgres_ready import Ready
+from tenure.stores._postgres_speech import LIMIT_BYTES, Speech, error_of, size_of
 
 _LOG = logging.getLogger("tenure.stores.postgres")
 
 SLOW_BYTES_S = 2**20
 """What is to be carried at least in a second: a large change may take longer than a small one."""
+RENEW_LIMIT = 1024
+"""How many renewals one statement takes: they are small, and a worker with many runs has them all at once."""
 TRIES = 3
 """How often a change is sent when the server answered each time that the caller has to look again first."""
 CLOSED = "the store was closed before the answer came; send the same request again"
@@ -37,14 +39,37 @@ Busy = Callable[[Change], Awaitable[Answer]]
 """Asks for one change in patience, on another connection."""
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
-    """One change in the line, and who waits for its answer."""
+class Asked:
+    """Who waits for the answers to some changes; `done` is over when the last is there, or nobody waits any more."""
 
-    change: Change
-    done: asyncio.Future[Answer]
-    alone: bool = False
-    tries: int = 0
+    __slots__ = ("answers", "done", "missing")
+
+    def __init__(self, done: asyncio.Future[None], count: int) -> None:
+        self.done = done
+        self.answers: list[Answer | BaseException | None] = [None] * count
+        self.missing = count
+
+
+class Slot:
+    """One change in the line, and whose answer it is at which place."""
+
+    __slots__ = ("alone", "asked", "change", "place", "tries", "whole")
+
+    def __init__(self, change: Change, asked: Asked, place: int) -> None:
+        self.change = change
+        self.asked = asked
+        self.place = place
+        self.alone = self.whole = False
+        self.tries = 0
+
+    def give(self, answer: Answer | BaseException) -> None:
+        """Answer it, once."""
+        asked = self.asked
+        if asked.answers[self.place] is None and not asked.done.done():
+            asked.answers[self.place] = answer
+            asked.missing -= 1
+            if not asked.missing:
+                asked.done.set_result(None)
 
 
 class Line:
@@ -67,6 +92,7 @@ class Line:
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._pgconn: PGconn | None = None
+        self._ready: Ready | None = None
         self._waiting: deque[Slot] = deque()
         self._flying: list[Slot] = []
         self._result: PGresult | None = None
@@ -81,22 +107,22 @@ class Line:
 
     async def ask(self, changes: Sequence[Change], /) -> list[Answer | BaseException]:
         """Return the answer to each change, which may be an exception."""
-        slots = [Slot(change=change, done=self._loop.create_future()) for change in changes]
         if self._closed:
             message = "the store was closed; open it again"
             raise StoreUnavailable(message)
-        self._waiting.extend(slots)
+        if not changes:
+            return []
+        asked = Asked(self._loop.create_future(), len(changes))
+        self._waiting.extend([Slot(change, asked, place) for place, change in enumerate(changes)])
         self._soon()
-        try:
-            return [await _outcome(slot.done) for slot in slots]
-        finally:
-            for slot in slots:
-                slot.done.cancel()  # nothing to one that is done; one that still waits in line is passed over
+        await asked.done  # cancelled with who waits; what of it still stands in line is then passed over
+        return [answer for answer in asked.answers if answer is not None]
 
     def use(self, connection: Connection) -> None:
         """Take over a connection."""
         self._connection = connection
         self._pgconn = connection.pgconn
+        self._ready = Ready(self._pgconn)
         self._pgconn.nonblocking = 1
         connection.add_notice_handler(self._noticed)
         self._fd = self._pgconn.socket
@@ -124,23 +150,21 @@ class Line:
         self._due = False
         if self._flying or self._stopped_for is not None or not (batch := self._take()):
             return
-        if self._pgconn is None:
+        if self._ready is None:
             self._waiting.extendleft(reversed(batch))
             self._pause(self._reconnect())
             return
         self._flying = batch
         self._warned = False
         try:
-            statement, values = self._speech.parts([slot.change for slot in batch])
+            call = self._speech.call([slot.change for slot in batch], whole=batch[0].whole)
         except Exception as error:  # noqa: BLE001 - what cannot be packed is an answer to whoever asked
             self._settle_whole(error)
             return
-        size = sum(map(len, values))
+        size = sum(map(len, call.values))
         self._timer = self._loop.call_later(self._where.timeout + size / SLOW_BYTES_S, self._expired)
-        types, formats = TYPES[len(values)]
         try:
-            # Not prepared: planning a call of a function costs nothing, and a pooler keeps no prepared statements.
-            self._pgconn.send_query_params(statement, values, types, formats, 1)
+            self._ready.send(call)
             self._flush()
         except psycopg.Error as error:
             self._drop(translated(error, self._where, change=True))
@@ -148,12 +172,15 @@ class Line:
     def _take(self) -> list[Slot]:
         batch: list[Slot] = []
         size = 0
-        while self._waiting and len(batch) < LIMIT:
+        limit = LIMIT
+        while self._waiting and len(batch) < limit:
             slot = self._waiting[0]
-            if slot.done.done():
+            if slot.asked.done.done():
                 self._waiting.popleft()
                 continue
             renews = isinstance(slot.change, Renew)
+            if not batch and renews:
+                limit = RENEW_LIMIT
             if batch and (slot.alone or batch[0].alone or renews != isinstance(batch[0].change, Renew)):
                 break
             size += size_of(slot.change)
@@ -205,6 +232,9 @@ class Line:
 
     def _done(self) -> None:
         result, self._result = self._result, None
+        if self._ready is not None and self._ready.again(result):
+            self._flush()
+            return
         if self._timer is not None:
             self._timer.cancel()
         if result is None or result.status != ExecStatus.TUPLES_OK:
@@ -227,21 +257,27 @@ class Line:
                 self._pause(self._look_again(said[6:]))
                 return
             message = f"{self._where.shown} changes as fast as it is looked at ({said[6:]}); look who does that"
-            lines = [message] * len(batch)
             for slot in batch:
-                _give(slot, StoreUnavailable(message))
+                slot.give(StoreUnavailable(message))
             return
-        lines = [f"landed {said[4:]}"] * len(batch) if said.startswith("all ") else said.splitlines()
-        for slot, line in zip(batch, lines, strict=True):
+        if said == "ask":
+            batch[0].whole = True
+            self._waiting.extendleft(batch)
+            self._soon()
+            return
+        if said.startswith("all "):
+            _give_all(batch, int(said[4:]))
+            return
+        for slot, line in zip(batch, said.splitlines(), strict=True):
             if line == "busy" and isinstance(slot.change, Renew):
-                _give(slot, StoreUnavailable(f"another transaction holds the row of run {slot.change.run}; try again"))
+                slot.give(StoreUnavailable(f"another transaction holds the row of run {slot.change.run}; try again"))
             elif line == "busy":
                 self._own(self._in_patience(slot))
             else:
                 try:
-                    _give(slot, answer_of(slot.change, line))
+                    slot.give(answer_of(slot.change, line))
                 except Exception as error:  # noqa: BLE001 - what cannot be read is an answer to whoever asked
-                    _give(slot, error)
+                    slot.give(error)
 
     def _settle_whole(self, error: BaseException) -> None:
         batch, self._flying = self._flying, []
@@ -251,7 +287,7 @@ class Line:
             self._waiting.extendleft(reversed(batch))
         else:
             for slot in batch:
-                _give(slot, error)
+                slot.give(error)
         if self._waiting:
             self._soon()
 
@@ -268,7 +304,7 @@ class Line:
 
     def _drop(self, error: BaseException, *, keep: bool = False) -> None:
         connection, pgconn = self._connection, self._pgconn
-        self._connection = self._pgconn = None
+        self._connection = self._pgconn = self._ready = None
         if self._timer is not None:
             self._timer.cancel()
         if pgconn is not None:
@@ -278,7 +314,7 @@ class Line:
             connection.pgconn.finish()
         batch, self._flying, self._result = self._flying, [], None
         for slot in batch:
-            _give(slot, error)
+            slot.give(error)
         if self._waiting and not self._closed:
             self._soon()
 
@@ -304,7 +340,7 @@ class Line:
     def _fail_waiting(self, error: BaseException) -> None:
         waiting, self._waiting = self._waiting, deque()
         for slot in waiting:
-            _give(slot, error)
+            slot.give(error)
 
     async def _reconnect(self) -> None:
         self.use(await self._opened())
@@ -314,31 +350,23 @@ class Line:
 
     async def _in_patience(self, slot: Slot) -> None:
         try:
-            _give(slot, await self._busy(slot.change))
+            slot.give(await self._busy(slot.change))
         except asyncio.CancelledError:
-            _give(slot, OutcomeUnknown(CLOSED))
+            slot.give(OutcomeUnknown(CLOSED))
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked waits for it
-            _give(slot, error)
+            slot.give(error)
 
 
-async def _outcome(done: asyncio.Future[Answer]) -> Answer | BaseException:
-    try:
-        return await done
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:  # noqa: BLE001 - an answer like any other
-        return error
-
-
-def _give(slot: Slot, answer: Answer | BaseException) -> None:
-    if slot.done.done():
-        return
-    if isinstance(answer, BaseException):
-        slot.done.set_exception(answer)
-        slot.done.exception()  # nobody may be there any more to take it
-    else:
-        slot.done.set_result(answer)
+def _give_all(batch: Sequence[Slot], now_us: int) -> None:
+    answers: dict[int, Answer] = {}  # the same for all who asked for the same ttl
+    for slot in batch:
+        change = slot.change
+        ttl_ms = change.grant.ttl_ms if isinstance(change, Commit | Renew) else 0
+        answer = answers.get(ttl_ms)
+        if answer is None:
+            answer = answers[ttl_ms] = Answer(verdict=Verdict.LANDED, now_us=now_us, left_ms=ttl_ms)
+        slot.give(answer)
 
 
 async def _cancel(connection: Connection) -> None:

@@ -31,7 +31,14 @@ MIGRATIONS = (
     Migration(
         number=2,
         name="law 1",
-        files=("law_1_shared.sql", "law_1_commit.sql", "law_1_claim.sql", "law_1_rest.sql", "law_1_change.sql"),
+        files=(
+            "law_1_shared.sql",
+            "law_1_commit.sql",
+            "law_1_claim.sql",
+            "law_1_rest.sql",
+            "law_1_change.sql",
+            "law_1_step.sql",
+        ),
         reads=2,
     ),
 )

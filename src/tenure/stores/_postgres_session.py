@@ -55,6 +55,7 @@ class Session:
         self._owned: set[asyncio.Task[Any]] = set()
         self._speech = Speech(
             change=f'SELECT "{where.schema}".change_1($1, $2)'.encode(),
+            step=f'SELECT "{where.schema}".step_1($1, $2)'.encode(),
             renew=f'SELECT "{where.schema}".renew_1($1)'.encode(),
             known=self.known,
             beat_sync="off" if self._sync == "off" else "local",
@@ -175,14 +176,16 @@ class Session:
 
     async def asked(self, connection: Connection, change: Change, /, **more: Any) -> Answer | str:
         """Return the answer to one change on a connection: in whichever transaction it is in."""
-        statement, (p, *bodies) = self._speech.parts([change])
+        statement, _, (p, *bodies) = self._speech.call([change], whole=True)
         p = json.dumps({**json.loads(p), **more}).encode() if more else p
         cursor = await connection.execute(
             statement.replace(b"$1", b"%s::jsonb").replace(b"$2", b"%b::bytea[]"), [p.decode(), *map(_Raw, bodies)]
         )
         found = await cursor.fetchone()
         said = str(found[0]).rstrip("\n") if found else ""
-        return said if said == "busy" or said.startswith("again") else answer_of(change, said)
+        if said == "busy" or said.startswith("again"):
+            return said
+        return answer_of(change, f"landed {said[4:]}" if said.startswith("all ") else said)
 
     # -------------------------------------------------------------------------------------------- reads
 

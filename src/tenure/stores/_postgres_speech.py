@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.pq.abc import PGresult
@@ -19,29 +19,42 @@ from tenure.stores._postgres_connect import Address, said_by_server
 LIMIT_BYTES = 16 * 2**20
 """How many bytes of payload one statement takes, unless a single change has more."""
 _JSONB, _BYTEAS, _BYTEA = 3802, 1001, 17
-TYPES = {1: ([_JSONB], [0]), 2: ([_JSONB, _BYTEAS], [0, 1])}
-"""The types of the parameters of a statement, by how many it has, and whether they are binary."""
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Call(NamedTuple):
+    """A statement with its parameters: the first as text, what follows in binary."""
+
+    statement: bytes
+    types: tuple[int, ...]
+    values: tuple[bytes, ...]
 
 
 @dataclass(slots=True, kw_only=True)
 class Speech:
-    """How a store speaks to its server: the two statements, and what `look_1` has to be told."""
+    """How a store speaks to its server: the statements, and what `look_1` has to be told."""
 
     change: bytes
+    step: bytes
     renew: bytes
     known: Callable[[], dict[str, Any]]
     beat_sync: str
     """What a renewal waits for: never for standbys."""
 
-    def parts(self, changes: Sequence[Change], /) -> tuple[bytes, list[bytes]]:
-        """Return the statement of changes and its parameters."""
+    def call(self, changes: Sequence[Change], /, *, whole: bool = False) -> Call:
+        """Return the statement of changes; `whole` is the one that says why a change does not land."""
         bodies: list[bytes] = []
         objects = [packed(change, bodies) for change in changes]
         if isinstance(changes[0], Renew):
             p = {**self.known(), "sync": self.beat_sync, "grants": objects}
-            return self.renew, [_ENCODE(p).encode()]
-        return self.change, [_ENCODE({**self.known(), "changes": objects}).encode(), byteas(bodies)]
+            return Call(self.renew, (_JSONB,), (_ENCODE(p).encode(),))
+        if len(objects) == 1 and objects[0]["do"] == "plain" and not whole:
+            p = {**self.known(), "step": objects[0]}
+            return Call(self.step, (_JSONB, _BYTEA), (_ENCODE(p).encode(), bodies[0]))
+        p = {**self.known(), "changes": objects}
+        if len({change.run for change in changes}) == len(changes):
+            p["apart"] = 1
+        return Call(self.change, (_JSONB, _BYTEAS), (_ENCODE(p).encode(), byteas(bodies)))
 
 
 def byteas(bodies: Sequence[bytes], /) -> bytes:

@@ -28,21 +28,25 @@ CREATE FUNCTION tenure.look_1(p jsonb) RETURNS tenure.facts_1 LANGUAGE plpgsql A
 DECLARE
     f tenure.facts_1;
     found_epoch text;
+    settings text;
 BEGIN
-    -- A plan made while the table was small is kept until the next ANALYZE; it must not look at every run.
-    PERFORM set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', p ->> 'sync', true);
     IF p ? 'lock_ms' THEN
         PERFORM set_config('lock_timeout', p ->> 'lock_ms', true);
     END IF;
     -- One statement, because each expression of a function is made ready once in every transaction. A promotion begins
-    -- another timeline, which is the first part of the name of the file that is written now.
+    -- another timeline, which is the first part of the name of the file that is written now. A plan made while the table
+    -- was small is kept until the next ANALYZE, so it must not look at every run; and none is made anew for the values
+    -- of one call, which would cost more than the call.
     SELECT
         s.number, now.us, now.us / 1000, s.epoch, s.since_ms,
         NOT (p ->> 'safe' = 'replicated' OR (p ->> 'safe' = 'disk' AND NOT s.promoted)), s.max_ttl_ms, s.floor,
         p ? 'patient', (p ->> 'test_us')::bigint,
-        (p ->> 'native') || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || '.' || s.salt
+        (p ->> 'native') || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || '.' || s.salt,
+        set_config('synchronous_commit', p ->> 'sync', true) || set_config('enable_seqscan', 'off', true)
+        || set_config('plan_cache_mode', 'force_generic_plan', true)
     INTO
-        f.space, f.us, f.ms, f.epoch, f.since_ms, f.lossy, f.max_ttl_ms, f.floor, f.patient, f.test_us, found_epoch
+        f.space, f.us, f.ms, f.epoch, f.since_ms, f.lossy, f.max_ttl_ms, f.floor, f.patient, f.test_us, found_epoch,
+        settings
     FROM tenure.space s
     LEFT JOIN LATERAL (SELECT tenure.now_us_1((p ->> 'test_us')::bigint) AS us) AS now
         ON (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint = (p ->> 'boot')::bigint
