@@ -28,16 +28,41 @@ _JSON = (dict, list, str, int, float, bool, type(None))
 
 def pack_run(run: Run, /) -> dict[str, str]:
     """Return the record as text fields; the empty text stands for None and for nothing."""
-    fields = {name: getattr(run, name) for name in _TEXT}
-    fields.update({name: str(getattr(run, name)) for name in _NUMBERS})
-    fields.update({name: "" if getattr(run, name) is None else str(getattr(run, name)) for name in _OPTIONAL})
-    fields["status"] = run.status.value
-    fields["requests"] = pack_requests(run.requests)
-    fields["wants"] = pack_names(run.wants)
-    fields["tags"] = _json(dict(run.tags)) if run.tags else ""
-    fields["outcome"] = pack_outcome(run.outcome)
-    fields["grants"] = "\n".join(pack_grant(line) for line in run.grants)
-    return fields
+    return {  # written out, because SQLite packs a record with every commit
+        "attempt": str(run.attempt),
+        "base_seq": str(run.base_seq),
+        "cancel_by_ms": "" if run.cancel_by_ms is None else str(run.cancel_by_ms),
+        "code_version": run.code_version,
+        "crashes": str(run.crashes),
+        "created_ms": str(run.created_ms),
+        "due_ms": "" if run.due_ms is None else str(run.due_ms),
+        "epoch": run.epoch,
+        "failures": str(run.failures),
+        "granted_ttl_ms": str(run.granted_ttl_ms),
+        "grants": "\n".join([pack_grant(line) for line in run.grants]),
+        "head": run.head,
+        "id": run.id,
+        "inbox_seq": str(run.inbox_seq),
+        "input_digest": run.input_digest,
+        "kind": run.kind,
+        "last_seq": str(run.last_seq),
+        "lease_until_ms": str(run.lease_until_ms),
+        "nonce": run.nonce,
+        "outcome": pack_outcome(run.outcome),
+        "owner": run.owner,
+        "parent": run.parent,
+        "priority": str(run.priority),
+        "requests": pack_requests(run.requests),
+        "schema": str(run.schema),
+        "status": run.status.value,
+        "step": str(run.step),
+        "tags": _json(dict(run.tags)) if run.tags else "",
+        "token": str(run.token),
+        "touch": str(run.touch),
+        "updated_ms": str(run.updated_ms),
+        "version": str(run.version),
+        "wants": pack_names(run.wants),
+    }
 
 
 def unpack_run(fields: Mapping[str, str], /) -> Run:

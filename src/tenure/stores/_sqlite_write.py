@@ -78,12 +78,13 @@ class Transaction:
         """Decide a change and write what it does."""
         facts = self.facts()
         shelf = Shelf()
-        row = self.connection.execute(_SQL["find_run"], (self.space, change.run)).fetchone()
+        name = "find_run_and_row" if isinstance(change, Commit) else "find_run"
+        row = self.connection.execute(_SQL[name], (self.space, change.run)).fetchone()
         if row is not None:
-            number, data, entry_ms = row
+            number, data, entry_ms, *last = row
             try:
                 shelf = Shelf(number=number, run=self._records.read(change.run, data), entry_ms=entry_ms)
-                found = self._found(shelf, change)
+                found = self._found(shelf, change, last)
             except CorruptRecord:
                 return self._corrupt(change, number, facts)
         else:
@@ -105,19 +106,18 @@ class Transaction:
             self.connection.execute(_SQL["move_entry"], (None, number))
         return Answer(verdict=Verdict.REFUSED, why=Why.CORRUPT, now_us=facts.now_us)
 
-    def _found(self, shelf: Shelf, change: Change) -> Found:
+    def _found(self, shelf: Shelf, change: Change, last: Sequence[Any]) -> Found:
         run, row, item = shelf.run, "", None
         if run is not None and isinstance(change, Commit):
-            row = self._row(shelf.number, run, change.row.seq)
+            row = self._row(shelf.number, run, change.row.seq, *last)
         if isinstance(change, Post):
             item = self._item(shelf.number, change.item)
         return Found(run=run, row=row, item=item, due=shelf.entry_ms)
 
-    def _row(self, number: int, run: Run, seq: int) -> str:
-        first, last = row_keys(number)
-        found = self.connection.execute(_SQL["last_row"], (first, last)).fetchone()
-        key, digest = found if found is not None else (first, b"")
-        if (key - first, digest.decode(errors="replace")) != (run.last_seq, run.head):
+    def _row(self, number: int, run: Run, seq: int, key: int | None, digest: bytes | None) -> str:
+        first, _ = row_keys(number)
+        last = (0, b"") if key is None or digest is None else (key - first, digest)
+        if (last[0], last[1].decode(errors="replace")) != (run.last_seq, run.head):
             message = f"the journal of run {run.id} does not end where its record says; see `tenure show --raw`"
             raise CorruptRecord(message, run_id=run.id)
         if not 0 < seq <= run.last_seq:

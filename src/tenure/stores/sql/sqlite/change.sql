@@ -2,6 +2,15 @@
 -- What a change finds. namespace, id; returns (number, record as bytes, entry_ms).
 SELECT number, CAST(record AS BLOB), entry_ms FROM run WHERE space = ? AND id = ?;
 
+-- name: find_run_and_row
+-- What a commit finds: the run and the last commit of it. namespace, id; returns (number, record as bytes, entry_ms, key
+-- of the last commit or NULL, its digest as bytes or NULL).
+SELECT r.number, CAST(r.record AS BLOB), r.entry_ms, j.key, substr(j.data, 1, 64)
+FROM run AS r LEFT JOIN journal AS j ON j.key = (
+    SELECT max(key) FROM journal WHERE key BETWEEN r.number << 32 AND (r.number << 32) + 0xFFFFFFFF
+)
+WHERE r.space = ? AND r.id = ?;
+
 -- name: insert_run
 -- Write a new run. namespace, id, kind, status, owner, parent, created_ms, token, priority, entry_ms, record.
 INSERT INTO run (space, id, kind, status, owner, parent, created_ms, token, priority, entry_ms, record)
@@ -23,10 +32,6 @@ UPDATE run SET entry_ms = ? WHERE number = ?;
 -- name: delete_run
 -- Remove the record of a run. number; returns nothing.
 DELETE FROM run WHERE number = ?;
-
--- name: last_row
--- The last commit of a run. first and last key of the run; returns (key, digest as bytes), or nothing.
-SELECT key, substr(data, 1, 64) FROM journal WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1;
 
 -- name: row_digest
 -- The digest of one commit. key; returns (digest as bytes), or nothing.
