@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tenure.core import canonical
@@ -22,47 +23,25 @@ _NUMBERS = (
     *("schema", "version", "attempt", "crashes", "failures", "token", "granted_ttl_ms", "lease_until_ms", "step"),
     *("last_seq", "base_seq", "inbox_seq", "priority", "touch", "created_ms", "updated_ms"),
 )
+_texts_of, _numbers_of = attrgetter(*_TEXT), attrgetter(*_NUMBERS)
 _OPTIONAL = ("cancel_by_ms", "due_ms")
 _JSON = (dict, list, str, int, float, bool, type(None))
 
 
 def pack_run(run: Run, /) -> dict[str, str]:
     """Return the record as text fields; the empty text stands for None and for nothing."""
-    return {  # written out, because SQLite packs a record with every commit
-        "attempt": str(run.attempt),
-        "base_seq": str(run.base_seq),
-        "cancel_by_ms": "" if run.cancel_by_ms is None else str(run.cancel_by_ms),
-        "code_version": run.code_version,
-        "crashes": str(run.crashes),
-        "created_ms": str(run.created_ms),
-        "due_ms": "" if run.due_ms is None else str(run.due_ms),
-        "epoch": run.epoch,
-        "failures": str(run.failures),
-        "granted_ttl_ms": str(run.granted_ttl_ms),
-        "grants": "\n".join([pack_grant(line) for line in run.grants]),
-        "head": run.head,
-        "id": run.id,
-        "inbox_seq": str(run.inbox_seq),
-        "input_digest": run.input_digest,
-        "kind": run.kind,
-        "last_seq": str(run.last_seq),
-        "lease_until_ms": str(run.lease_until_ms),
-        "nonce": run.nonce,
-        "outcome": pack_outcome(run.outcome),
-        "owner": run.owner,
-        "parent": run.parent,
-        "priority": str(run.priority),
-        "requests": pack_requests(run.requests),
-        "schema": str(run.schema),
-        "status": run.status.value,
-        "step": str(run.step),
-        "tags": _json(dict(run.tags)) if run.tags else "",
-        "token": str(run.token),
-        "touch": str(run.touch),
-        "updated_ms": str(run.updated_ms),
-        "version": str(run.version),
-        "wants": pack_names(run.wants),
-    }
+    # SQLite packs a record with every commit, and getting many attributes at once is half the work.
+    fields = dict(zip(_TEXT, _texts_of(run), strict=True))
+    fields.update(zip(_NUMBERS, map(str, _numbers_of(run)), strict=True))
+    fields["cancel_by_ms"] = "" if run.cancel_by_ms is None else str(run.cancel_by_ms)
+    fields["due_ms"] = "" if run.due_ms is None else str(run.due_ms)
+    fields["status"] = run.status.value
+    fields["requests"] = pack_requests(run.requests)
+    fields["wants"] = pack_names(run.wants)
+    fields["tags"] = _json(dict(run.tags)) if run.tags else ""
+    fields["outcome"] = pack_outcome(run.outcome)
+    fields["grants"] = "\n".join([pack_grant(line) for line in run.grants])
+    return fields
 
 
 def unpack_run(fields: Mapping[str, str], /) -> Run:
