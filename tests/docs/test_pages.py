@@ -59,6 +59,7 @@ def test_every_command_and_option_on_the_pages_exists() -> None:
         ("redaction", 0),
         ("redaction", 1),
         ("waiting", 0),
+        ("waiting", 1),
     ],
 )
 def test_the_programs_on_the_pages_print_what_the_pages_say(name: str, at: int, tmp_path: Path) -> None:
