@@ -16,7 +16,7 @@ import anyio.lowlevel
 from tenure.clock import Clock
 from tenure.core import build, canonical, journal, rules
 from tenure.core.budget import held_before_ms
-from tenure.core.run import Answer, Commit, Facts, Found, Grant, How, Reattach, Run, Verdict, Why
+from tenure.core.run import Answer, Commit, Grant, How, Reattach, Run, Verdict, Why
 from tenure.effects import Append, Effects, InboxUnread, merged, taken
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed, TenureError
 from tenure.heartbeat import Pulse
@@ -234,11 +234,7 @@ class Committer:
         )
 
     def _learn(self, change: Commit, answer: Answer) -> None:
-        if answer.run is not None:
-            self.run = answer.run
-            return
-        facts = Facts(now_us=answer.now_us, epoch=change.grant.epoch)
-        self.run = rules.applied(change, Found(run=self.run), facts) or self.run
+        self.run = answer.run or rules.committed(change, self.run, answer.now_us // 1000)
 
     def _landed(self, batch: list[Append], change: Commit, begin: list[bytes]) -> None:
         # A commit that was found in the store's new history was made under the grant before.

@@ -15,6 +15,7 @@ from tenure.core.run import Answer, Commit, Due, Item, Outcome, Request, Status
 from tenure.core.text import shown
 from tenure.errors import NotAllowed, RunConflict
 
+_NOTHING = (None,) * 7
 MAX_TAGS = 64
 MIN_TTL_S = 1.0
 MAX_TTL_S = 3600.0
@@ -42,7 +43,8 @@ class Effects:
     @property
     def plain(self) -> bool:
         """Return whether nothing becomes true but that a step ended, if one did: so it is with nearly all appends."""
-        return self == Effects(step=self.step)
+        others = (self.status, self.failures, self.inbox_seq, self.wants, self.tags, self.due, self.outcome)
+        return others == _NOTHING and not (self.consume or self.opened or self.closed or self.blobs or self.base)
 
 
 class InboxUnread(RunConflict):

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from tenure import suspending, transacting
+from tenure import encoding, suspending, transacting
 from tenure.codec import to_json_value
 from tenure.committer import Committer
 from tenure.core import canonical, journal
@@ -160,7 +160,7 @@ class Lease:
             content["value"] = to_json_value(value)
         if guard is not None:
             content["guard"] = guard
-        await self.commit([journal.event(journal.RECORD, scope=scope, **content)], step=step)
+        await self.commit([encoding.event(journal.RECORD, scope=scope, **content)], step=step)
 
     async def started(self, names: Sequence[str], *, scope: str = "") -> None:
         """Write that calls are about to be dispatched; without a record later, they are in doubt."""
@@ -172,7 +172,7 @@ class Lease:
 
     async def checkpoint(self, added: Any, /) -> None:
         """End a step with what it *added*, never the whole state: a run of n steps writes n additions."""
-        event = journal.event(journal.CHECKPOINT, value=to_json_value(added))
+        event = encoding.event(journal.CHECKPOINT, value=to_json_value(added))
         if len(event) > _HINT_BYTES and share(self._shown, event) > 0.9:
             message = "run %s: two checkpoints in a row share 90 %% of their bytes; pass what the step added"
             log.info(message, self.run.id)

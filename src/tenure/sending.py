@@ -55,6 +55,7 @@ class Sending:
         self._pulse = pulse
         self._clock = clock
         self._scope = anyio.CancelScope()
+        self._new_scope = type(self._scope)  # that of this loop's library, which anyio looks up for each one
         self._until_ns = 0
         self._stopped = False
         self._way: Way | None = None
@@ -104,7 +105,7 @@ class Sending:
         self._until_ns = self._trust.deadline_ns
         self._pulse.flying[id(self)] = self
         try:
-            with anyio.CancelScope() as self._scope:
+            with self._new_scope() as self._scope:
                 if self._way is not None and isinstance(change, Commit):
                     answer = await self._way(change)
                 else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tenure.core import canonical, ids, journal
 from tenure.core.run import NOW, SCHEMA, Ask, Commit, Create, Due, End, Grant, How, Outcome, Post, Request, Status
 from tenure.errors import NotAllowed
+
+_NOTHING = (None,) * 7
 
 
 def create(
@@ -104,23 +106,13 @@ def commit(
     """
     _check_status(grant.run, status, waits=inbox_seq is not None and wants is not None)
     named = {canonical.digest(data): data for data in blobs}
-    effects: dict[str, Any] = {
-        "status": status.value if status is not None else None,
-        "step": step or None,
-        "base": base or None,
-        "failures": failures,
-        "consume": list(consume) or None,
-        "requests": None if requests is None else {k: [r.digest, r.expires_ms] for k, r in requests.items()},
-        "wants": None if wants is None else list(wants),
-        "tags": None if tags is None else dict(tags),
-        "due": None if due is None else [due.ms, due.relative],
-        "outcome": None if outcome is None else [outcome.code, outcome.message, outcome.result, outcome.by],
-        "blobs": sorted(named) or None,
-    }
-    body = journal.body(events, {name: value for name, value in effects.items() if value is not None})
+    effects: dict[str, Any] = {"step": step} if step else {}
+    others = (status, failures, requests, wants, tags, due, outcome)
+    if others != _NOTHING or base or consume or named:  # nearly every commit ends a step and does nothing else
+        effects |= _said(*others, base=base, consume=consume, blobs=named)
     return Commit(
         grant=grant,
-        row=journal.row(grant.run, seq, prev, body, grant),
+        row=journal.row(grant.run, seq, prev, journal.body(events, effects), grant),
         prev=prev,
         status=status,
         step=step,
@@ -135,6 +127,34 @@ def commit(
         outcome=outcome,
         blobs=named,
     )
+
+
+def _said(  # noqa: PLR0917 - the order is that of its only caller
+    status: Status | None,
+    failures: int | None,
+    requests: Mapping[str, Request] | None,
+    wants: Sequence[str] | None,
+    tags: Mapping[str, str] | None,
+    due: Due | None,
+    outcome: Outcome | None,
+    *,
+    base: bool,
+    consume: Sequence[str],
+    blobs: Iterable[str],
+) -> dict[str, Any]:
+    effects: dict[str, Any] = {
+        "status": status.value if status is not None else None,
+        "base": base or None,
+        "failures": failures,
+        "consume": list(consume) or None,
+        "requests": None if requests is None else {k: [r.digest, r.expires_ms] for k, r in requests.items()},
+        "wants": None if wants is None else list(wants),
+        "tags": None if tags is None else dict(tags),
+        "due": None if due is None else [due.ms, due.relative],
+        "outcome": None if outcome is None else [outcome.code, outcome.message, outcome.result, outcome.by],
+        "blobs": sorted(blobs) or None,
+    }
+    return {name: value for name, value in effects.items() if value is not None}
 
 
 def _bounded(due: Due | None) -> Due | None:

@@ -288,7 +288,7 @@ def applied(change: Change, found: Found, facts: Facts) -> Run | None:
     if isinstance(change, Renew):
         return replace(found.run, lease_until_ms=facts.now_ms + change.grant.ttl_ms)
     if isinstance(change, Commit):
-        return _committed(change, found.run, facts)
+        return committed(change, found.run, facts.now_ms)
     run = replace(found.run, version=found.run.version + 1, updated_ms=facts.now_ms)
     match change:
         case Claim():
@@ -353,8 +353,9 @@ def _claimed(change: Claim, run: Run, facts: Facts) -> Run:
     return _granted(run, change.nonce, change.owner, change.ttl_ms, facts)
 
 
-def _committed(change: Commit, run: Run, facts: Facts) -> Run:
-    now_ms, step = facts.now_ms, run.step + change.step
+def committed(change: Commit, run: Run, now_ms: int) -> Run:
+    """Return the run after an admitted commit; its holder computes it too."""
+    step = run.step + change.step
     lease: dict[str, Any] = {"lease_until_ms": now_ms + change.grant.ttl_ms}
     if change.status is not None:
         due = (change.due or NOW) if change.status is Status.QUEUED else change.due
