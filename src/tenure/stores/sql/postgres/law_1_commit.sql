@@ -147,7 +147,8 @@ BEGIN
     run.space := f.space;
     run.number := nextval(pg_get_serial_sequence('tenure.run', 'number'));
     run.version := run.version + 1;
-    run.token := greatest(run.token, f.floor);
+    -- Read under its lock: a deletion that was under way when the statement began may have raised it since.
+    SELECT greatest(run.token, s.floor) INTO run.token FROM tenure.space s WHERE s.number = f.space FOR UPDATE;
     run.lease_until_ms := f.ms;
     run.grants := tenure.closed_1(run, f, 'imported', '""', '""');
     run := tenure.granted_1(run, '', '', 0, f);
