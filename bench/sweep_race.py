@@ -1,6 +1,6 @@
 """Sweepers that boot together on dead runs: real processes, one store; every run is executed once.
 
-    python bench/sweep_race.py [--runs 1000] [--sweepers 8] [--store valkey|sqlite]
+    python bench/sweep_race.py [--runs 1000] [--sweepers 8] [--store valkey|sqlite|postgres]
 
 Each process also begins a run of its own and holds it while all sweep. Exits 1 unless there are as many executions as
 dead runs, one claim each, and every fresh run is still under its first grant.
@@ -21,7 +21,7 @@ import anyio
 from tenure import Lease, Ledger, Status, Store, Sweeper, Where, open_store
 from tenure.core import build
 from tenure.core.run import Change, Claim, How
-from tenure.testing.servers import VALKEY9, start_server
+from tenure.testing.servers import VALKEY9, PostgresServer, start_server
 
 BATCH = 200
 
@@ -100,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--sweepers", type=int, default=8)
-    parser.add_argument("--store", choices=("valkey", "sqlite"), default="valkey")
+    parser.add_argument("--store", choices=("valkey", "sqlite", "postgres"), default="valkey")
     parser.add_argument("--sweep", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.sweep:
@@ -112,6 +112,8 @@ def main() -> int:
         url = f"sqlite:///{folder}/race.db"
         if asked.store == "valkey":
             url = stack.enter_context(start_server(VALKEY9, options={"appendonly": "yes"})).url
+        if asked.store == "postgres":
+            url = f"{stack.enter_context(PostgresServer(options={'max_connections': 200})).url}?migrate=on"
         anyio.run(prepare, url, asked.runs)
         racing = [
             subprocess.Popen([sys.executable, __file__, "--sweep", url, str(folder), str(n)])

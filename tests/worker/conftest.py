@@ -1,4 +1,4 @@
-"""A fleet on SQLite and one on Valkey."""
+"""A fleet on SQLite and one on Valkey; one on PostgreSQL for the tests that ask for it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,8 @@ from worker.fleet import Fleet, fleet
 @pytest.fixture(params=["sqlite", "valkey"])
 def workers(request: pytest.FixtureRequest, tmp_path: Path, namespace: str) -> Iterator[Fleet]:
     """Real workers on each kind of store."""
-    url = f"sqlite:///{tmp_path}/fleet.db" if request.param == "sqlite" else request.getfixturevalue("valkey_url")
+    kind = request.param
+    url = f"sqlite:///{tmp_path}/fleet.db" if kind == "sqlite" else request.getfixturevalue(f"{kind}_url")
     with fleet(tmp_path, url, namespace) as made:
         yield made
 

@@ -10,7 +10,7 @@ BENCH = Path(__file__).parents[2] / "bench" / "sweep_race.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["sqlite", "valkey"])
+@pytest.mark.parametrize("store", ["sqlite", "valkey", "postgres"])
 def test_b031_i12_sweepers_that_boot_together_execute_each_dead_run_once_and_touch_no_fresh_one(store: str) -> None:
     raced = subprocess.run(
         [sys.executable, str(BENCH), "--runs", "50", "--sweepers", "8", "--store", store],

@@ -52,6 +52,7 @@ async def noted(workers: Fleet, start: str, count: int = 1, *, seconds: float = 
             await anyio.sleep(0.005)
 
 
+@pytest.mark.parametrize("workers", ["sqlite", "valkey", "postgres"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 async def test_i11_when_the_process_died_a_survivor_takes_over_at_once(workers: Fleet, number: signal.Signals) -> None:
     supervisor = workers.worker("--processes", "2")
