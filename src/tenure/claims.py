@@ -207,6 +207,8 @@ class Claims:
         )
         self._tasks.start_soon(committer.work)
         lease = Lease(self._store, trust, committer, redaction=self._ledger.redaction)
+        # Who had nothing to watch has slept long, which is no stall: this loop runs.
+        self._pulse.seen_ns = self._clock.boot_ns()
         self._pulse.enter(trust)
         return lease
 

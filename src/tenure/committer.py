@@ -19,7 +19,7 @@ from tenure.core.budget import held_before_ms
 from tenure.core.run import Answer, Commit, Grant, How, Reattach, Run, Verdict, Why
 from tenure.effects import Append, Effects, InboxUnread, merged, taken
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed, TenureError
-from tenure.heartbeat import Pulse
+from tenure.pulse import Pulse
 from tenure.refusals import history_lost, lost
 from tenure.retrying import resend
 from tenure.sending import Sending, closed_meanwhile, refusal_of

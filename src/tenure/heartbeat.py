@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
@@ -20,106 +19,12 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from tenure.clock import Clock
-from tenure.core.run import Answer, Grant, Renew
+from tenure.core.run import Answer, Renew
 from tenure.errors import TenureError
+from tenure.pulse import Pulse, Renewed
 from tenure.store import Refused, Store
 
 log = logging.getLogger("tenure.heartbeat")
-
-IDLE_TICK_S = 0.25
-
-
-class Renewed(Protocol):
-    """What the heartbeat needs of a lease; all of it may be called from the heartbeat's thread."""
-
-    @property
-    def grant(self) -> Grant:
-        """Return the current grant."""
-        ...
-
-    @property
-    def remaining_ms(self) -> int:
-        """Return what is left until the local deadline, in milliseconds."""
-        ...
-
-    def answered(self, grant: Grant, answer: Answer, sent_ns: int, /) -> Refused | None:
-        """Take in the answer to a renewal of `grant` that was sent at `sent_ns`; return what a refusal has to tell."""
-        ...
-
-    def unanswered(self, error: Exception, /) -> None:
-        """Take in that a renewal had no answer; it never extends trust."""
-        ...
-
-    def stalled(self, stalled_ms: int, /) -> None:
-        """Take in that the loop showed no life for too long: the lease is given up."""
-        ...
-
-
-class Flying(Protocol):
-    """A request of the ledger's loop that has no answer yet."""
-
-    def overdue(self, now_ns: int, /) -> None:
-        """Give up waiting if the local deadline of its lease has passed."""
-        ...
-
-
-@dataclass(slots=True)
-class Pulse:
-    """What the ledger's loop and the heartbeat tell each other; both note their contact with the store.
-
-    `flying` is the loop's alone.
-    """
-
-    max_stall_ms: int
-    seen_ns: int = 0
-    thread_id: int = 0
-    turned_ns: int = 0
-    leases: dict[int, Renewed] = field(default_factory=dict)
-    flying: dict[int, Flying] = field(default_factory=dict)
-    guard: threading.Lock = field(default_factory=threading.Lock)
-    late_renewals: int = 0
-    lag_ms: int = 0
-    stack: str = ""
-    answered_ns: int = 0
-    failing: bool = False
-    outage_ended_ns: int | None = None
-
-    def enter(self, lease: Renewed) -> None:
-        """Start renewing a lease."""
-        with self.guard:
-            self.leases[id(lease)] = lease
-
-    def leave(self, lease: Renewed) -> None:
-        """Stop renewing a lease; no renewal is sent after this, one may be on its way."""
-        with self.guard:
-            self.leases.pop(id(lease), None)
-
-    def held(self) -> list[Renewed]:
-        """Return the leases to renew."""
-        with self.guard:
-            return list(self.leases.values())
-
-    def cut(self, now_ns: int, /) -> None:
-        """Give up waiting for what was not answered before its deadline."""
-        for request in [*self.flying.values()]:
-            request.overdue(now_ns)
-
-    def contact(self, now_ns: int, *, ok: bool, ttl_ms: int) -> None:
-        """Note whether the store answered; an outage of more than ttl/3 is remembered, for it kills nobody."""
-        if ok:
-            if self.failing and self._silent(now_ns, ttl_ms):
-                self.outage_ended_ns = now_ns
-            self.answered_ns = now_ns
-        self.failing = not ok
-
-    def blames(self, now_ns: int, ttl_ms: int) -> bool:
-        """Return whether a takeover may be counted against its run: not in, or within two ttl after, an outage."""
-        if self._silent(now_ns, ttl_ms):
-            return False
-        return self.outage_ended_ns is None or now_ns - self.outage_ended_ns > 2 * ttl_ms * 1_000_000
-
-    def _silent(self, now_ns: int, ttl_ms: int) -> bool:
-        return self.failing and now_ns - self.answered_ns > ttl_ms * 1_000_000 // 3
 
 
 async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None:
@@ -182,7 +87,12 @@ class Heart(Protocol):
 
 
 class Heartbeat:
-    """The loop of `beat`, wherever it is hosted: every third of the shortest lease, and at once when it is hurried."""
+    """The loop of `beat`, wherever it is hosted: every third of the shortest lease, and at once when it is hurried.
+
+    It looks at the ledger's loop every `tick_s`, to note where a blocked one stands.
+    """
+
+    tick_s = 0.25
 
     def __init__(self, store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None:
         self._store = store
@@ -197,6 +107,9 @@ class Heartbeat:
     def hurry(self) -> None:
         """Renew at once; from any thread."""
         self._hurried = True
+        self._ring()
+
+    def _ring(self) -> None:
         if (bell := self._bell) is not None:
             soon(bell[0], bell[1].set)
 
@@ -223,10 +136,13 @@ class Heartbeat:
 
     async def _beats(self) -> None:
         beaten_ns = 0
-        while not self._stop:
+        while True:
             event = anyio.Event()
             self._bell = (native_loop(), event)
-            held = self._pulse.held()
+            # Asked behind the bell: a stop in between has rung the one before, and this wait may be long.
+            if self._stop:
+                return
+            held = self._pulse.held_or(self._ring)
             now_ns = self._pulse.turned_ns = self._clock.boot_ns()
             self._note_stall(held)
             # By the shortest lease as it is now: one that was added since the last renewals may need them sooner.
@@ -237,7 +153,7 @@ class Heartbeat:
                 self._hurried, beaten_ns = False, now_ns
                 await beat(self._store, self._pulse, self._clock, ttl_ms=self._ttl_ms)
             left_s = max(0.0, (beaten_ns + every_ns - self._clock.boot_ns()) / 1e9)
-            with anyio.move_on_after(min(left_s, IDLE_TICK_S)):
+            with anyio.move_on_after(min(left_s, self.tick_s) if held else self._ttl_ms / 4000):
                 await event.wait()
 
     def _note_stall(self, held: list[Renewed]) -> None:

@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -24,8 +23,9 @@ from tenure.effects import due_of, lease_ms, milliseconds, tags_of
 from tenure.errors import NotAllowed, RunConflict, RunNotFound, TenureError
 from tenure.forking import forked, retried
 from tenure.handle import Handle, KindLike
-from tenure.heartbeat import Heart, HeartbeatThread, Pulse
+from tenure.heartbeat import Heart, HeartbeatThread
 from tenure.holding import Holding, leave
+from tenure.pulse import Pulse
 from tenure.redaction import Redaction, redaction_of
 from tenure.refusals import error_of
 from tenure.retrying import MAX_RESEND_S, resend
@@ -82,8 +82,7 @@ class Ledger:
     async def __aenter__(self) -> Self:
         """Start the heartbeat; the store must be open, and stays its opener's."""
         await self.store.raise_ttl(self.ttl_ms)
-        self.pulse.seen_ns = self.clock.boot_ns()
-        self.pulse.thread_id = threading.get_ident()
+        self.pulse.begin(self.clock.boot_ns())
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._heart = self.heart(self.store.beside(), self.pulse, self.clock, ttl_ms=self.ttl_ms, name=self.owner)

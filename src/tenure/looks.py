@@ -177,6 +177,8 @@ class Looks:
 
 async def together(*asks: Callable[[], Awaitable[T]]) -> list[T]:
     """Return the results of requests that leave in one turn of the loop: one round trip where the store can."""
+    if len(asks) == 1:
+        return [await asks[0]()]
     found: dict[int, T] = {}
     errors: list[TenureError] = []
 

@@ -12,7 +12,7 @@ from tenure.clock import Clock
 from tenure.core.run import Answer, Commit, Reattach, Verdict, Why
 from tenure.effects import InboxUnread
 from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
-from tenure.heartbeat import Pulse
+from tenure.pulse import Pulse
 from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
 from tenure.store import Store

@@ -38,15 +38,27 @@ class Watching:
     async def watch(self) -> None:
         """Show the heartbeat that this loop lives, and end each lease, and what it asks, at its local deadline."""
         while True:
-            before_ns = self._clock.boot_ns()
+            entered, before_ns = self._pulse.news(), self._clock.boot_ns()
             self._pulse.seen_ns = before_ns
             for trust in self._pulse.held():
                 if isinstance(trust, Trust) and trust.remaining_ms <= 0 and not trust.ending:
                     trust.expire()
             self._pulse.cut(before_ns)
-            period_s = min(0.25, self._shortest_ms() / 30_000)
+            if (period_s := self._until_next_s()) is None:
+                with anyio.move_on_after(self._ledger.ttl_ms / 4000):
+                    await entered.wait()
+                continue
             await self._clock.sleep(period_s)
             self._tell_late((self._clock.boot_ns() - before_ns) / 1e9 - period_s)
+
+    def _until_next_s(self) -> float | None:
+        """Return when to look again: at the next local deadline, or soon enough to show a stall; None: nothing held."""
+        held = self._pulse.held()
+        if not held and not self._pulse.flying:
+            return None
+        # One that is lost stays until its holder has stopped, and has no deadline any more.
+        left_ms = min((left for trust in held if (left := trust.remaining_ms) > 0), default=250)
+        return min(0.25, self._shortest_ms() / 12_000, max(5, left_ms) / 1000)
 
     def _shortest_ms(self) -> int:
         return min((trust.grant.ttl_ms for trust in self._pulse.held()), default=self._ledger.ttl_ms)
@@ -67,11 +79,12 @@ class Watching:
         """Look at the held runs when somebody says that one was changed from outside: its holder learns it now."""
         posted: dict[str, tuple[int, int | None]] = {}
         while True:
+            entered = self._pulse.news()
             held = [t for t in self._pulse.held() if isinstance(t, Trust) and not t.grant.run.startswith("_")]
             posted = {t.grant.run: posted.get(t.grant.run, (0, None)) for t in held}
             topics = ["run:" + trust.grant.run for trust in held]
             if not topics:
-                await anyio.sleep(0.1)
+                await entered.wait()
                 continue
             try:
                 if not await self._store.woken(topics, timeout=0.5):

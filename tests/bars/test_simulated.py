@@ -1,4 +1,4 @@
-"""The bar of the simulated histories, in its short form: five hundred, in two halves that may run side by side."""
+"""The bar of the simulated histories, in its short form: two thousand, in two halves that may run side by side."""
 
 import re
 
@@ -13,7 +13,7 @@ from tenure.testing.sim.__main__ import main
 def test_i01_to_i22_hold_in_every_simulated_history(
     first: int, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    histories = 2500 if pytestconfig.getoption("--long") else 250
+    histories = 10_000 if pytestconfig.getoption("--long") else 1000
     code = main(["--histories", str(histories), "--seed", str(first), "--processes", "1"])
     said = capsys.readouterr().out
     assert code == 0, said

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from dataclasses import replace
 
+from tenure.testing.campaigns import Batch
 from tenure.testing.sim.judge import judge
-from tenure.testing.sim.playing import play
+from tenure.testing.sim.playing import collected_after, play
 from tenure.testing.sim.story import Story, draw
 
 PART = 25
@@ -16,7 +18,7 @@ def one(story: Story, /) -> tuple[list[str], Counter[str]]:
     """Play and judge one story; return what is wrong and what happened."""
     played = play(story)
     seen: Counter[str] = Counter()
-    seen.update(f"blow {blow.what}" for blow in story.blows)
+    seen.update(f"blow {blow.what}" for blow in played.fell)
     seen.update(f"run {run.status.value}" for run, _ in played.ends.values() if run is not None)
     seen.update(f"{type(d.change).__name__.lower()} {d.answer.verdict.value}" for d in played.decided)
     seen["calls"] += len(played.effects)
@@ -24,16 +26,22 @@ def one(story: Story, /) -> tuple[list[str], Counter[str]]:
     return judge(played), seen
 
 
-def part(seeds: range, /) -> tuple[int, list[tuple[int, list[str]]], Counter[str]]:
+def part(seeds: range, /) -> Batch:
     """Play the stories of some seeds."""
-    wrong: list[tuple[int, list[str]]] = []
+    wrong: list[str] = []
     seen: Counter[str] = Counter()
-    for seed in seeds:
-        found, counted = one(draw(seed))
-        seen += counted
-        if found:
-            wrong.append((seed, found))
-    return len(seeds), wrong, seen
+    with collected_after():
+        for seed in seeds:
+            found, counted = one(draw(seed))
+            seen.update(counted)
+            # The first is what went wrong, the others mostly what came of it.
+            wrong += [f"seed {seed}: {line}" for line in found[:5]]
+    return Batch(first=seeds.start, histories=len(seeds), counts=dict(seen), violations=wrong)
+
+
+def deaf() -> None:
+    """Let Ctrl-C, which goes to all processes of a terminal, decide nothing here: who plays is told when to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def smaller(story: Story, /) -> Story:

@@ -10,12 +10,6 @@ from typing import Any
 
 import anyio
 
-from tenure.active import ActiveRun
-from tenure.agent.agent import Agent
-from tenure.agent.model import ModelReply, ModelRequest
-from tenure.agent.tool import tool
-from tenure.app import App
-from tenure.core.messages import ToolCall, Usage, assistant
 from tenure.core.rules import OPEN
 from tenure.core.run import Status
 from tenure.errors import (
@@ -32,23 +26,21 @@ from tenure.errors import (
     TenureError,
 )
 from tenure.ledger import Ledger
-from tenure.retry import TryLater
+from tenure.testing.sim.acts import STEPS, acts
 from tenure.testing.sim.heart import SimLedger
-from tenure.testing.sim.loop import PROCESS, Process, SimClock, SimLoop
+from tenure.testing.sim.loop import Process, SimClock, SimLoop
 from tenure.testing.sim.network import Network
-from tenure.testing.sim.notes import Effect, Played, noted
+from tenure.testing.sim.notes import Played, noted
 from tenure.testing.sim.server import SimServer
 from tenure.testing.sim.story import Blow, Story, Wish
 from tenure.worker import Worker
 
 START_MS = 1_700_000_000_000
 PATIENCE_S = 400.0
-STEPS = 3
-TURNS = 3
 
 
 class Cast:
-    """The actors of one story, and the app that they run."""
+    """The actors of one story."""
 
     def __init__(self, loop: SimLoop, story: Story) -> None:
         self.loop = loop
@@ -63,76 +55,26 @@ class Cast:
             drawn=self.drawn,
             road=story.road,
         )
+        self.quiet_s = 0.0
         self.lives = [0] * story.workers
         self.workers: list[Process] = [self.hire(number) for number in range(story.workers)]
-        self.processes: list[Process] = list(self.workers)
-
-    def app(self) -> App:
-        """Return the app of one process."""
-        app = App()
-
-        def note(run_id: str, name: str, attempt: int) -> None:
-            process = PROCESS.get()
-            name_of = process.name if process is not None else ""
-            self.played.effects.append(
-                Effect(at_s=self.loop.now_s, process=name_of, run=run_id, name=name, attempt=attempt)
-            )
-
-        async def work(run: ActiveRun[Any], name: str) -> str:
-            note(run.id, f"step:{name}", run.attempt)
-            await anyio.sleep(self.drawn.choice((0.0, 0.02, 0.3, self.story.ttl_s * 1.6)))
-            # The second half of a longer step: nothing is written before it, so only the lease's own deadline stops it.
-            run.check()
-            note(run.id, f"half:{name}", run.attempt)
-            return f"{run.id}/{name}"
-
-        @app.kind("steps")
-        async def steps(run: ActiveRun[int], count: int) -> list[str]:
-            return [await run.step(f"s{n}", work, run, f"s{n}") for n in range(count)]
-
-        @app.kind("fails", retries=1)
-        async def fails(run: ActiveRun[int], count: int) -> None:
-            for n in range(count):
-                await run.step(f"s{n}", work, run, f"s{n}")
-            message = "so it was ordered"
-            raise ValueError(message)
-
-        @app.kind("later")
-        async def later(run: ActiveRun[int], count: int) -> list[str]:
-            done = [await run.step("s0", work, run, "s0")]
-            begun = await run.step("begun", self._now)
-            if self.loop.now_s < begun + 1.5:
-                raise TryLater(after=1.5)
-            return [*done, *[await run.step(f"s{n}", work, run, f"s{n}") for n in range(1, count)]]
-
-        @tool
-        async def look(run: str, name: str) -> str:
-            note(run, f"tool:{name}", 0)
-            await anyio.sleep(self.drawn.choice((0.0, 0.02, 0.3)))
-            return f"{run}/{name}"
-
-        app.agent(Agent(SimModel(self, note), name="agent", tools=[look]))
-        return app
-
-    async def _now(self) -> float:
-        return self.loop.now_s
 
     def hire(self, number: int) -> Process:
         """Start worker `number` in a new process."""
         self.lives[number] += 1
         rate = self.story.drift[number] if number < len(self.story.drift) else 1.0
-        process = Process(self.loop, f"w{number}.{self.lives[number]}", rate=rate, skew_s=self.drawn.uniform(-5, 5))
+        name, skew_s = f"w{number}.{self.lives[number]}", self.drawn.uniform(-5, 5)
+        process = Process(self.loop, name, cast=self, rate=rate, skew_s=skew_s)
 
         async def main() -> None:
             clock = SimClock(self.loop, process, start_ms=START_MS)
-            app = self.app()
             while True:
                 try:
                     async with (
                         noted(self.network, process, self.played.asked) as store,
                         SimLedger(store, owner=process.name, ttl=self.story.ttl_s, clock=clock) as ledger,
                     ):
-                        await Worker(app, ledger, concurrency=3).run()
+                        await Worker(acts(), ledger, concurrency=3).run()
                 except TenureError:
                     await anyio.sleep(0.5)
 
@@ -188,6 +130,9 @@ class Cast:
     async def strike(self, blow: Blow) -> None:
         """Let one fault happen, and end."""
         await asyncio.sleep(blow.at_s)
+        self.played.fell.append(blow)
+        lasts_s = blow.length if blow.what != "step" else 0.0
+        self.quiet_s = max(self.quiet_s, self.loop.now_s + lasts_s)
         number = blow.whom
         process = self.workers[number]
         match blow.what:
@@ -196,7 +141,6 @@ class Cast:
                 await asyncio.sleep(blow.length)
                 if self.workers[number] is process:
                     self.workers[number] = self.hire(number)
-                    self.processes.append(self.workers[number])
             case "stop":
                 process.stop()
                 await asyncio.sleep(blow.length)
@@ -218,15 +162,17 @@ class Cast:
                 raise ValueError(blow.what)
 
     async def play(self) -> None:
-        """Play the story to its end: every run has ended, or the patience has."""
+        """Play the story to its end: every run has ended and every blow that fell, or the patience has.
+
+        A blow that would fall later has nothing to fall on, and who was stopped is let go on before the end.
+        """
         tasks = [asyncio.ensure_future(self.wish())]
         tasks += [asyncio.ensure_future(self.strike(blow)) for blow in self.story.blows]
         if any(blow.what == "failover" for blow in self.story.blows):
             tasks.append(asyncio.ensure_future(self._keep_images()))
-        quiet_s = max([b.at_s + max(0.0, b.length if b.what != "step" else 0.0) for b in self.story.blows], default=0)
         while self.loop.now_s < PATIENCE_S:
             await asyncio.sleep(0.5)
-            if self.loop.now_s > quiet_s and all(task.done() for task in tasks) and self._over():
+            if tasks[0].done() and self.loop.now_s > self.quiet_s + 0.5 and self._over():
                 break
         for task in tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
@@ -255,27 +201,3 @@ class Cast:
             shelf = self.server.space.shelves.get(f"r{number}")
             self.played.ends[f"r{number}"] = (shelf.run, list(shelf.rows)) if shelf is not None else (None, [])
         return self.played
-
-
-class SimModel:
-    """A model that asks for two tools side by side, twice, and answers then; it says when it is asked."""
-
-    name = "sim"
-
-    def __init__(self, cast: Cast, note: Any) -> None:
-        self._cast = cast
-        self._note = note
-
-    async def ask(self, request: ModelRequest, /) -> ModelReply:
-        """Return the answer of this step."""
-        self._note(request.run_id, f"model:{request.step}", request.attempt)
-        await anyio.sleep(self._cast.drawn.choice((0.01, 0.3, self._cast.story.ttl_s * 1.2)))
-        if request.step >= TURNS:
-            return ModelReply(message=assistant(f"{request.run_id} done"), usage=Usage())
-        calls = [
-            ToolCall(
-                id=f"c{request.step}{n}", name="look", arguments={"run": request.run_id, "name": f"c{request.step}{n}"}
-            )
-            for n in range(2)
-        ]
-        return ModelReply(message=assistant("", *calls), usage=Usage())

@@ -30,7 +30,7 @@ from tenure.core.run import (
 from tenure.core.verify import verify_run
 from tenure.testing.linear import NEVER, Undecided, linearizable
 from tenure.testing.register import START, op_of, step, told
-from tenure.testing.sim.history import STEPS
+from tenure.testing.sim.acts import STEPS
 from tenure.testing.sim.notes import Played
 from tenure.testing.sim.server import Decided
 
@@ -99,7 +99,7 @@ def _still(run: Run | None) -> Run | None:
 
 def _of_tokens(played: Played, found: list[Decided]) -> Iterator[str]:
     """I2, I3, over all histories of the store: tokens rise, a nonce names one grant."""
-    back = any(blow.what == "step" and blow.length < 0 for blow in played.story.blows)
+    back = any(blow.what == "step" and blow.length < 0 for blow in played.fell)
     grants: dict[str, int] = {}
     last = 0
     for decided in found:
@@ -133,7 +133,7 @@ def _of_effects(played: Played, run_id: str, found: list[Decided]) -> Iterator[s
     for row in rows:
         for name in _names(row):
             landed.setdefault(name, rows_at.get(row.digest, NEVER))
-    forward = any(blow.what == "step" and blow.length > 0 for blow in played.story.blows)
+    forward = any(blow.what == "step" and blow.length > 0 for blow in played.fell)
     for effect in played.effects:
         if effect.run != run_id:
             continue
@@ -183,7 +183,7 @@ def _of_end(played: Played, run_id: str, run: Run | None, rows: list[Row]) -> It
         yield "I13 it was cancelled, and nobody asked for that"
     if run.status is Status.FAILED and wish.kind != "fails":
         yield f"I14 it failed: {run.outcome}"
-    blamed = [blow for blow in played.story.blows if blow.what in ("kill", "stop", "cut", "outage", "failover", "step")]
+    blamed = [blow for blow in played.fell if blow.what in ("kill", "stop", "cut", "outage", "failover", "step")]
     road = played.story.road.lost or played.story.road.late
     if run.status is Status.QUARANTINED and len(blamed) < 3 and not road:
         yield f"I22 it was set aside after {len(blamed)} blows"

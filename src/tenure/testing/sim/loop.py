@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
-import selectors
-from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -23,16 +22,16 @@ class Stuck(Exception):
 
 
 class Process:
-    """One process of the simulation; its own clock runs at `rate` and began at `skew_s`."""
+    """One process of a `cast`; its own clock runs at `rate` and began at `skew_s`."""
 
-    def __init__(self, loop: SimLoop, name: str, *, rate: float = 1.0, skew_s: float = 0.0) -> None:
+    def __init__(self, loop: SimLoop, name: str, *, cast: Any = None, rate: float = 1.0, skew_s: float = 0.0) -> None:
         self.name = name
+        self.cast = cast
         self.dead = False
         self.stopped = False
         self.rate = rate
         self.skew_s = skew_s
-        self.held: list[events.Handle] = []
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.held: list[_Handle] = []
         self._loop = loop
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]], /) -> asyncio.Task[None]:
@@ -40,7 +39,6 @@ class Process:
         context = contextvars.copy_context()
         context.run(PROCESS.set, self)
         task: asyncio.Task[None] = self._loop.create_task(context.run(main), context=context)
-        self.tasks.append(task)
         return task
 
     def stop(self) -> None:
@@ -60,40 +58,23 @@ class Process:
         self.held.clear()
 
 
-class _Owned:
-    """A callback that runs only if its process does."""
+class _Handle:
+    """A callback that runs only if its process does; what asyncio and anyio do with one is to cancel it."""
 
-    __slots__ = ()
+    __slots__ = ("args", "callback", "context")
 
-    def _run(self) -> None:
-        process = self._context.get(PROCESS)  # type: ignore[attr-defined]
-        if process is not None and (process.dead or process.stopped):
-            if not process.dead:
-                process.held.append(self)
-            return
-        super()._run()  # type: ignore[misc]
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: contextvars.Context) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
 
+    def cancel(self) -> None:
+        """Leave it out."""
+        self.callback, self.args = None, ()
 
-class _Handle(_Owned, events.Handle):
-    __slots__ = ()
-
-
-class _TimerHandle(_Owned, events.TimerHandle):
-    __slots__ = ()
-
-
-class _Hands(selectors.SelectSelector):
-    """Instead of waiting for files, moves the hands."""
-
-    loop: SimLoop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            message = "nothing is ready and no timer runs: every process waits for ever"
-            raise Stuck(message)
-        if timeout > 0:
-            self.loop.now_s += timeout
-        return []
+    def cancelled(self) -> bool:
+        """Return whether it was left out."""
+        return self.callback is None
 
 
 class _SimTask(asyncio.Task[Any]):
@@ -109,42 +90,88 @@ class _SimTask(asyncio.Task[Any]):
     def __hash__(self) -> int:
         return self._number
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
+class SimLoop(asyncio.BaseEventLoop):
+    """The simulated loop; `now_s` is its time in seconds, from 0.
 
-class SimLoop(asyncio.SelectorEventLoop):
-    """The simulated loop; `now_s` is its time in seconds, from 0."""
+    It is asyncio's own but for the turn: a loop without files needs no selector, and timers are a heap of (time,
+    number), so that two of the same time run in the order they were made in.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self.now_s = 0.0
-        hands = _Hands()
-        super().__init__(hands)
-        hands.loop = self
+        self._soon: deque[_Handle] = deque()
+        self._timers: list[tuple[float, int, _Handle]] = []
+        self._made = 0
+        self.tasks: list[asyncio.Task[Any]] = []
         _SimTask.made = 0
-        self.set_task_factory(lambda loop, coro, **kwargs: _SimTask(coro, loop=loop, **kwargs))
 
     def time(self) -> float:
         """Return the simulated seconds."""
         return self.now_s
 
-    def again(self, handle: events.Handle) -> None:
+    def again(self, handle: _Handle) -> None:
         """Make a held callback ready."""
-        self._ready.append(handle)  # type: ignore[attr-defined]
+        self._soon.append(handle)
 
-    def _call_soon(self, callback: Any, args: Any, context: Any) -> events.Handle:
-        handle = _Handle(callback, args, self, context)
-        self._ready.append(handle)  # type: ignore[attr-defined]
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> _Handle:  # type: ignore[override]
+        """Run the callback in the next turn, if its process runs then."""
+        handle = _Handle(callback, args, context if context is not None else contextvars.copy_context())
+        self._soon.append(handle)
         return handle
 
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is no other thread
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> _Handle:
+        """Run the callback after so many seconds, unless its process is stopped or dead then."""
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
     def call_at(  # type: ignore[override]
-        self, when: float, callback: Any, *args: Any, context: Any = None
-    ) -> events.TimerHandle:
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> _Handle:
         """Run the callback at that time, unless its process is stopped or dead then."""
-        timer = _TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - as the loop that this one is does
-        return timer
+        handle = _Handle(callback, args, context if context is not None else contextvars.copy_context())
+        self._made += 1
+        heapq.heappush(self._timers, (when, self._made, handle))
+        return handle
+
+    def create_task(self, coro: Any, **named: Any) -> asyncio.Task[Any]:
+        """Return a task of this loop, which is kept: what is left of a killed process must not end before its world."""
+        task = _SimTask(coro, loop=self, **named)
+        self.tasks.append(task)
+        return task
+
+    def _run_once(self) -> None:
+        """Run what is ready; if nothing is, move the hands to the next timer."""
+        soon, timers = self._soon, self._timers
+        if not soon and not self._stopping:  # type: ignore[attr-defined]
+            while timers and timers[0][2].callback is None:
+                heapq.heappop(timers)
+            if not timers:
+                message = "nothing is ready and no timer runs: every process waits for ever"
+                raise Stuck(message)
+            self.now_s = max(self.now_s, timers[0][0])
+        while timers and timers[0][0] <= self.now_s:
+            soon.append(heapq.heappop(timers)[2])
+        for _ in range(len(soon)):
+            handle = soon.popleft()
+            callback = handle.callback
+            if callback is None:
+                continue
+            process = handle.context.get(PROCESS)
+            if process is not None and (process.dead or process.stopped):
+                if not process.dead:
+                    process.held.append(handle)
+                continue
+            try:
+                handle.context.run(callback, *handle.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio's own turn does
+                self.call_exception_handler({"message": f"exception in {callback!r}", "exception": error})
 
     def _write_to_self(self) -> None:
         """There is no other thread that could wait for this loop to wake."""

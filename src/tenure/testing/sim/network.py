@@ -87,6 +87,7 @@ class SimStore:
 
         def give(found: T | TenureError) -> None:
             if not reply.done():
+                patience.cancel()
                 if isinstance(found, TenureError):
                     reply.set_exception(found)
                 else:
@@ -113,7 +114,7 @@ class SimStore:
         times = 2 if doubled and network.drawn.random() < doubled else 1
         for _ in range(times):
             loop.call_later(network.delay(), serve, context=NOBODY)
-        loop.call_later(self._timeout_s, give_up, context=NOBODY)
+        patience = loop.call_later(self._timeout_s, give_up, context=NOBODY)
         return await reply
 
     async def _read(self, name: str, *args: Any, **named: Any) -> Any:

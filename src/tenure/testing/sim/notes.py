@@ -12,7 +12,7 @@ from tenure.testing.register import Asked
 from tenure.testing.sim.loop import Process
 from tenure.testing.sim.network import Network, SimStore
 from tenure.testing.sim.server import Decided
-from tenure.testing.sim.story import Story
+from tenure.testing.sim.story import Blow, Story
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,7 @@ class Played:
     """All that one history left behind."""
 
     story: Story
+    fell: list[Blow] = field(default_factory=list)
     decided: list[Decided] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)

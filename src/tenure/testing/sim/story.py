@@ -80,7 +80,7 @@ ROADS = (
 def draw(seed: int, /) -> Story:
     """Return the story of a seed."""
     drawn = random.Random(seed)  # noqa: S311 - a seed, not a secret
-    ttl_s = drawn.choice((2.0, 3.0, 5.0))
+    ttl_s = drawn.choice((1.0, 1.5, 2.5))
     workers = drawn.choice((2, 2, 3))
     wishes = tuple(_wish(drawn) for _ in range(drawn.randint(1, 3)))
     blows = tuple(sorted((_blow(drawn, workers, ttl_s) for _ in range(drawn.randint(0, 4))), key=lambda b: b.at_s))
@@ -104,9 +104,9 @@ def _wish(drawn: random.Random) -> Wish:
     then = drawn.choice(("", "", "", "", "cancel", "evict", "grace"))
     return Wish(
         kind=drawn.choice(KINDS),
-        at_s=round(drawn.uniform(0.1, 4), 3),
+        at_s=round(drawn.uniform(0.1, 2), 3),
         then=then,
-        after_s=round(drawn.uniform(0.1, 6), 3) if then else 0.0,
+        after_s=round(drawn.uniform(0.1, 3), 3) if then else 0.0,
     )
 
 
@@ -121,5 +121,5 @@ def _blow(drawn: random.Random, workers: int, ttl_s: float) -> Blow:
         "step": drawn.choice((-10_000.0, -2_000.0, 500.0, 10_000.0)),
         "outage": drawn.uniform(0.2, ttl_s * 2),
     }[what]
-    at_s = round(drawn.uniform(0.3, 10), 3)
+    at_s = round(drawn.uniform(0.3, 5), 3)
     return Blow(at_s=at_s, what=what, whom=drawn.randrange(workers), length=round(length, 3))
