@@ -26,6 +26,8 @@ def die_inside(store: Any, change: Change, inside: float, die: Callable[[], obje
         raise NotAllowed(message)
     if store.url.startswith("sqlite:"):
         return _between_instructions(change, round(1 + inside * INSTRUCTIONS), die)
+    if store.url.startswith("postgres"):
+        return _in_the_statement(_key(change), min(1.0, inside / 0.6), die)
     return _in_the_request(_key(change), min(1.0, inside / 0.6), die)
 
 
@@ -52,6 +54,30 @@ def _in_the_request(key: bytes, share: float, die: Callable[[], object]) -> Call
 
     asyncio.StreamWriter.write = write  # type: ignore[assignment, method-assign]
     return lambda: False
+
+
+def _in_the_statement(key: bytes, share: float, die: Callable[[], object]) -> Callable[[], bool]:
+    from tenure.stores._postgres_line import Line
+
+    plain = Line._send  # noqa: SLF001 - where a statement leaves
+
+    def send(line: Line) -> None:
+        meets = not line._flying and any(_names(slot.change, key) for slot in line._waiting)  # noqa: SLF001 - same
+        if meets and share < 1:
+            # The driver sends a statement whole, so the first part of one is put in its place.
+            parse = b"P" + (200).to_bytes(4) + b"\0SELECT ".ljust(196, b"x")
+            os.write(line._fd, parse[: 1 + round(len(parse) * share * 0.99)])  # noqa: SLF001 - same
+            die()
+        plain(line)
+        if meets:
+            die()
+
+    Line._send = send  # type: ignore[assignment, method-assign]  # noqa: SLF001 - same
+    return lambda: False
+
+
+def _names(change: Change, key: bytes) -> bool:
+    return isinstance(change, Claim | Create | Commit) and _key(change) == key
 
 
 def _between_instructions(doomed: Change, left: int, die: Callable[[], object]) -> Callable[[], bool]:

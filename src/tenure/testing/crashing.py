@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
@@ -115,23 +115,27 @@ def points(*, inside_writes: bool = True) -> list[Point]:
     return [point for point in writes if inside_writes or point.side is not Side.INSIDE] + calls
 
 
-async def exit_process(code: int) -> NoReturn:
+async def exit_process(code: int) -> None:
     """Die as a killed process does: nothing is flushed, closed or handed back."""
     os._exit(code)
 
 
 @dataclass(slots=True, kw_only=True)
 class Fuse:
-    """Ends a run's process at a point. `inside` is how far into a write it gets, 0 to 1."""
+    """Ends a run's process at a point. `inside` is how far into a write it gets, 0 to 1.
+
+    A `blow` after which the process goes on falls once, `before` or `after`.
+    """
 
     run_id: str
     point: Point
     inside: float = 0.5
-    blow: Callable[[int], Awaitable[NoReturn]] = exit_process
+    blow: Callable[[int], Awaitable[object]] = exit_process
+    burnt: bool = False
 
     def meets(self, change: Change) -> bool:
         """Return whether this is the write at which to die."""
-        if not self.point.write or change.run != self.run_id:
+        if self.burnt or not self.point.write or change.run != self.run_id:
             return False
         match change:
             case Create():
@@ -145,8 +149,13 @@ class Fuse:
 
     async def at(self, unit: str, side: Side) -> None:
         """Die if this is the call and its side."""
-        if self.point == Point(unit=unit, write=False, side=side):
-            await self.blow(DIED)
+        if not self.burnt and self.point == Point(unit=unit, write=False, side=side):
+            await self.burn(DIED)
+
+    async def burn(self, code: int) -> None:
+        """Let the blow fall."""
+        self.burnt = True
+        await self.blow(code)
 
 
 def _named(row: Row) -> set[str]:
@@ -167,8 +176,11 @@ class DyingStore(FaultStore):
         fuse, side = self.fuse, self.fuse.point.side
         if self.down or not fuse.meets(change):
             return await super()._one(change)
-        if side is Side.BEFORE or (side is Side.LOST and self._lost):
-            await fuse.blow(DIED)
+        if side is Side.BEFORE:
+            await fuse.burn(DIED)
+            return await self.inner.commit(change)
+        if side is Side.LOST and self._lost:
+            await fuse.burn(DIED)
         met = None
         if side is Side.INSIDE:
             from tenure.testing._inside import die_inside
@@ -178,9 +190,10 @@ class DyingStore(FaultStore):
         if not answer.ok:
             return answer  # not granted yet: the point is the one that is
         if side in (Side.INSIDE, Side.AFTER):
-            await fuse.blow(DIED if met is None or met() else NOT_INSIDE)
+            await fuse.burn(DIED if met is None or met() else NOT_INSIDE)
+            return answer
         if self._lost:
-            await fuse.blow(DIED if answer.verdict is Verdict.ALREADY else NOT_ALREADY)
+            await fuse.burn(DIED if answer.verdict is Verdict.ALREADY else NOT_ALREADY)
         self._lost = True
         return OutcomeUnknown("the reply was lost; it was ordered so")
 
@@ -272,8 +285,11 @@ def account(rows: Iterable[Row], lines: Iterable[Mapping[str, Any]]) -> Account:
     return Account(landed=landed, twice=twice, made=made)
 
 
-def violations(run: Run, rows: Sequence[Row], result: Any, calls: Account, died: Iterable[Point]) -> list[str]:
-    """Return what is not as promised of a run that died at these points and was recovered."""
+def violations(run: Run, rows: Sequence[Row], result: Any, calls: Account, died: Iterable[Point] | None) -> list[str]:
+    """Return what is not as promised of a run that died at these points and was recovered.
+
+    `died` is None where a lease may have ended anywhere, so that any call may have been in flight.
+    """
     found: list[str] = []
     if run.status is not Status.COMPLETED or run.step != 3:
         found.append(f"it is {run.status.value} at step {run.step}, not completed at 3")
@@ -289,7 +305,7 @@ def violations(run: Run, rows: Sequence[Row], result: Any, calls: Account, died:
         found.append(f"what was made is {sorted(set(calls.made))}")
     if calls.again:
         found.append(f"{calls.again} had landed and was made again")
-    flying = set[str]().union(*(point.flying for point in died))
+    flying = set[str]().union(*(point.flying for point in died)) if died is not None else set(CALLED)
     if beyond := set(calls.repeated) - flying:
         found.append(f"{sorted(beyond)} was not in flight at a death and was repeated")
     if (most := max(Counter(calls.made).values(), default=0)) > 1:

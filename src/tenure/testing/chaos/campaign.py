@@ -25,8 +25,9 @@ from pathlib import Path
 import anyio
 
 from tenure.testing.campaigns import Batch, Campaign, stop_asked
+from tenure.testing.chaos.forks import die_with_parent
 from tenure.testing.chaos.kinds import Kind, Place, Played, kind_of
-from tenure.testing.chaos.stage import Stage
+from tenure.testing.chaos.stage import stage
 from tenure.testing.inline import outside
 from tenure.testing.servers import REDIS_KINDS, PostgresServer, find_program, start_server
 
@@ -93,7 +94,9 @@ def _having(lanes: Sequence[Lane], parts: Sequence[list[Part]], at: int) -> Iter
 
 
 def _deaf() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked decides what is broken off
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # who asked decides what is broken off
 
 
 def play(part: Part, /) -> Batch:
@@ -109,7 +112,7 @@ async def _play_all(part: Part, kind: Kind, counts: Counter[str], violations: li
     room = anyio.Semaphore(kind.at_once)
     with ExitStack() as kept:
         folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="tenure-chaos-")))
-        async with Stage(type(kind).__module__) as stage, anyio.create_task_group() as tasks:
+        async with stage(*kind.works_in) as forks, anyio.create_task_group() as tasks:
 
             async def one(seed: int) -> None:
                 store, own = part.stores[seed % len(part.stores)], folder / str(seed)
@@ -117,7 +120,7 @@ async def _play_all(part: Part, kind: Kind, counts: Counter[str], violations: li
                 namespace = f"{kind.name}-{seed}-{secrets.token_hex(4)}"
                 async with room:
                     url = "" if kind.own_servers else _server(store) or f"sqlite:///{own}/chaos.db"
-                    place = Place(name=store, url=url, namespace=namespace, folder=own, stage=stage)
+                    place = Place(name=store, url=url, namespace=namespace, folder=own, stage=forks)
                     played = await _played(kind, seed, place)
                 counts.update({f"on {store}": 1, **played.counts})
                 if played.violations:

@@ -1,6 +1,7 @@
 """The process that forks the others: it has imported everything and opened nothing, so a new one costs a fork.
 
-`python -m tenure.testing.chaos.forks MODULE...` imports the modules, then reads lines of JSON: `{"id", "play", "order",
+`python -m tenure.testing.chaos.forks MODULE...` imports the modules and calls their `warm`, where
+there is one, then reads lines of JSON: `{"id", "play", "order",
 "errors"}` forks a process that plays an order, `{"id", "signal"}` sends it a signal. It tells `{"id", "pid"}`,
 `{"id", "stopped"}` and `{"id", "code"}`, a signal as a negative code. `Stage` is the other end of the pipes.
 """
@@ -119,7 +120,7 @@ def main(modules: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked decides what is broken off
     logging.getLogger("tenure").setLevel(logging.CRITICAL)  # what a blow brings about is said by the judge
     for name in ("anyio._backends._asyncio", *modules):
-        importlib.import_module(name)
+        getattr(importlib.import_module(name), "warm", int)()
     gc.collect()
     gc.freeze()
     _Forks().serve()

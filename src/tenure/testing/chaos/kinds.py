@@ -17,7 +17,11 @@ SERVERS = ("redis7", "redis8", "valkey9", "postgres")
 SHARED = ("sqlite", *SERVERS)
 """The stores that processes share."""
 
-KINDS: dict[str, str] = {}
+KINDS: dict[str, str] = {
+    "kill": "tenure.testing.chaos.kill:Kill",
+    "freeze": "tenure.testing.chaos.freeze:Freeze",
+    "stall": "tenure.testing.chaos.freeze:Stall",
+}
 """Each kind, by name: its module and its class, imported when it is played."""
 
 
@@ -62,6 +66,8 @@ class Kind(Protocol):
     at_once: int
     """How many of them are under way at a time in one process."""
     own_servers: bool
+    works_in: tuple[str, ...]
+    """The modules of what the stage forks; a function `warm` of theirs is called once, before."""
 
     async def play(self, seed: int, place: Place, /) -> Played:
         """Play one history, and judge it; what it raises is a violation as well."""

@@ -6,10 +6,10 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 from anyio.abc import Process
@@ -60,33 +60,15 @@ class Forked:
 
 
 class Stage:
-    """A process that forks others: `async with Stage("module") as stage: process = await stage.fork(...)`."""
+    """The process that forks; `stage` starts one."""
 
-    def __init__(self, *modules: str) -> None:
-        self._modules = modules
-        self._stack = AsyncExitStack()
-        self._process: Process | None = None
+    def __init__(self, process: Process) -> None:
+        self._process = process
         self._forked: dict[int, Forked] = {}
         self._many = 0
-
-    async def __aenter__(self) -> Self:
-        """Start it."""
-        command = [sys.executable, "-m", "tenure.testing.chaos.forks", *self._modules]
-        self._process = await self._stack.enter_async_context(
-            await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
-        )
         self._saying = anyio.Lock()
-        tasks = await self._stack.enter_async_context(anyio.create_task_group())
-        self._stack.callback(tasks.cancel_scope.cancel)
-        tasks.start_soon(self._listen)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        """Kill it, and with it all that it has forked."""
-        if self._process is not None:
-            self._process.kill()
-        with anyio.CancelScope(shield=True):
-            await self._stack.aclose()
+        self.room = anyio.Semaphore(3)
+        """For those who have to get somewhere while their lease lasts; who stands still is not one of them."""
 
     async def fork(self, play: str, order: Mapping[str, Any], /, *, errors: Path) -> Forked:
         """Fork a process that plays an order: `module:function`, an async function that returns its exit code."""
@@ -97,14 +79,12 @@ class Stage:
 
     async def say(self, **said: Any) -> None:
         """Send it one line."""
-        if self._process is None or self._process.stdin is None:
-            message = "the stage is not open; use `async with Stage() as stage:`"
-            raise RuntimeError(message)
+        assert self._process.stdin is not None
         async with self._saying:
             await self._process.stdin.send(json.dumps(said).encode() + b"\n")
 
-    async def _listen(self) -> None:
-        assert self._process is not None
+    async def listen(self) -> None:
+        """Take in what it tells, until it is gone."""
         assert self._process.stdout is not None
         lines = BufferedByteReceiveStream(self._process.stdout)
         while True:
@@ -118,3 +98,18 @@ class Stage:
         # It is gone, and with it whatever was left of them.
         for forked in self._forked.values():
             forked.tell({"code": -signal.SIGKILL})
+
+
+@asynccontextmanager
+async def stage(*modules: str) -> AsyncIterator[Stage]:
+    """Start a process that has imported these modules; at the end it is killed, and with it all that it has forked."""
+    command = [sys.executable, "-m", "tenure.testing.chaos.forks", *modules]
+    process = await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
+    async with process, anyio.create_task_group() as tasks:
+        found = Stage(process)
+        tasks.start_soon(found.listen)
+        try:
+            yield found
+        finally:
+            process.kill()
+            tasks.cancel_scope.cancel()

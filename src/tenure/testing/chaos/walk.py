@@ -1,0 +1,111 @@
+"""What a process of a history does: bring one run to its end, and at its point die, freeze or stand still.
+
+Whoever has lost its lease writes all the same, as a program without a deadline of its own would.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+
+from tenure.agent.checkpointed import CheckpointedAgent
+from tenure.core import build, journal
+from tenure.core.run import Grant, Run
+from tenure.errors import HistoryLost, LeaseLost, OutcomeUnknown, StoreUnavailable, TenureError
+from tenure.ledger import Ledger
+from tenure.store import Store
+from tenure.stores import open_store
+from tenure.testing.chaos.gate import Stand, stand
+from tenure.testing.chaos.noted import NotedStore
+from tenure.testing.crashing import DIED, EXPECTED, PROMPT, DyingStore, Fuse, Point, exit_process, walker
+from tenure.testing.models import CallLog
+
+DONE = 0
+WRONG = 11
+LOST = 13
+"""It lost its lease, and what it wrote all the same was noted."""
+AWAY = 14
+"""It did not get through to the store."""
+
+
+def warm() -> None:
+    """Import and build what every process needs; nothing that a fork must not inherit."""
+    for name in ("redis", "sqlite", "postgres"):
+        with suppress(ImportError):  # an extra that is not installed
+            importlib.import_module(f"tenure.stores.{name}")
+    agent = walker(CallLog(os.devnull))
+    _ = agent.shape
+    agent.tools["look"].check({"at": 1})
+
+
+async def walk(order: Mapping[str, Any]) -> int:
+    """Begin the run of an order, or go on with it."""
+    folder = Path(order["folder"])
+    log = CallLog(folder / "calls.log")
+    store = NotedStore(open_store(order["url"], namespace=order["namespace"]), folder)
+    fuse = None
+    if order.get("point"):
+        blow = partial(_blow, order["blow"], folder)
+        fuse = Fuse(run_id=order["run"], point=Point.parse(order["point"]), inside=order["inside"], blow=blow)
+    try:
+        async with store:
+            port = cast("Store", store if fuse is None else DyingStore(cast("Store", store), fuse))
+            async with Ledger(port, ttl=order["ttl"], max_stall=order.get("max_stall")) as ledger:
+                agent = CheckpointedAgent(walker(log, fuse, seed=order["seed"]), ledger)
+                try:
+                    if order.get("sweeps"):
+                        await agent.recover_all(limit=1000)
+                    output = await agent.run(PROMPT, id=order["run"])
+                except (LeaseLost, HistoryLost) as lost:
+                    log.write("lost", run=order["run"], why=lost.code.value)
+                    await write_all_the_same(store, log)
+                    return LOST
+            return DONE if output == EXPECTED else WRONG
+    except (StoreUnavailable, OutcomeUnknown):
+        return AWAY
+
+
+async def _blow(blow: str, folder: Path, code: int) -> None:
+    if blow == "exit" or code != DIED:
+        await exit_process(code)
+    elif blow == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+        await anyio.sleep_forever()
+    elif blow == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        await stand(folder, Stand(blow))
+
+
+async def write_all_the_same(store: NotedStore, log: CallLog) -> None:
+    """Write under each grant that this process ever had: what was in hand, then at the journal's end as it is by then.
+
+    At the end of the journal only the fence refuses it.
+    """
+    for run in store.granted:
+        grant = Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
+        try:
+            # A holder stops before the store would let anybody in; until then its write is none of a dead grant.
+            while (now := await store.load(run.id)) is not None and now.token == run.token:
+                if now.lease_until_ms <= (await store.facts()).now_ms:
+                    break
+                await anyio.sleep(0.02)
+            await _write_after(store, grant, run, log)
+            if now is not None:
+                await _write_after(store, grant, now, log)
+        except TenureError as error:
+            log.write("unanswered", run=run.id, token=run.token, code=error.code.value)
+
+
+async def _write_after(store: NotedStore, grant: Grant, run: Run, log: CallLog) -> None:
+    event = journal.event(journal.CHECKPOINT, value="stale")
+    answer = await store.commit(build.commit(grant, run.last_seq + 1, run.head, [event], step=1))
+    log.write("stale", run=run.id, token=grant.token, landed=answer.ok, why=str(answer.why))
