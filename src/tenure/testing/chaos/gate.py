@@ -42,6 +42,10 @@ class Gate:
         self._there = there
         self._go = go
 
+    async def stood_at(self) -> None:
+        """Wait until a process stands here, whichever it is."""
+        await anyio.wait_readable(self._there)
+
     async def reached(self, process: Forked) -> bool:
         """Wait until a process stands here; False if it ended before."""
         found = False
@@ -64,12 +68,24 @@ class Gate:
 
 async def stand(folder: Path, how: Stand) -> None:
     """Stand at the gate of a folder until it is opened."""
+    if how is not Stand.TASK:
+        stand_still(folder, how)
+        return
     there, go = (os.open(folder / name, os.O_RDWR) for name in ("there", "go"))
     try:
         os.write(there, b".")
-        if how is Stand.TASK:
-            await anyio.wait_readable(go)
-        elif how is Stand.LOOP:
+        await anyio.wait_readable(go)
+    finally:
+        os.close(there)
+        os.close(go)
+
+
+def stand_still(folder: Path, how: Stand) -> None:
+    """Stand at the gate of a folder, and let nothing else of this loop, or of this interpreter, go on."""
+    there, go = (os.open(folder / name, os.O_RDWR) for name in ("there", "go"))
+    try:
+        os.write(there, b".")
+        if how is Stand.LOOP:
             os.read(go, 1)
         else:
             # A call into C that does not give the interpreter back: no other thread runs, the heartbeat's neither.

@@ -21,6 +21,8 @@ KINDS: dict[str, str] = {
     "kill": "tenure.testing.chaos.kill:Kill",
     "freeze": "tenure.testing.chaos.freeze:Freeze",
     "stall": "tenure.testing.chaos.freeze:Stall",
+    "road": "tenure.testing.chaos.road:Roads",
+    "histories": "tenure.testing.chaos.fleet:Histories",
 }
 """Each kind, by name: its module and its class, imported when it is played."""
 

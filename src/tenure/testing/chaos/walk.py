@@ -66,7 +66,8 @@ async def walk(order: Mapping[str, Any]) -> int:
                     output = await agent.run(PROMPT, id=order["run"])
                 except (LeaseLost, HistoryLost) as lost:
                     log.write("lost", run=order["run"], why=lost.code.value)
-                    await write_all_the_same(store, log)
+                    for run in store.granted:
+                        await write_all_the_same(store, run, log)
                     return LOST
             return DONE if output == EXPECTED else WRONG
     except (StoreUnavailable, OutcomeUnknown):
@@ -85,24 +86,23 @@ async def _blow(blow: str, folder: Path, code: int) -> None:
         await stand(folder, Stand(blow))
 
 
-async def write_all_the_same(store: NotedStore, log: CallLog) -> None:
-    """Write under each grant that this process ever had: what was in hand, then at the journal's end as it is by then.
+async def write_all_the_same(store: NotedStore, run: Run, log: CallLog) -> None:
+    """Write under a grant that this process had: what was in hand, then at the journal's end as it is by then.
 
-    At the end of the journal only the fence refuses it.
+    `run` is as it was granted. At the end of the journal only the fence refuses it.
     """
-    for run in store.granted:
-        grant = Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
-        try:
-            # A holder stops before the store would let anybody in; until then its write is none of a dead grant.
-            while (now := await store.load(run.id)) is not None and now.token == run.token:
-                if now.lease_until_ms <= (await store.facts()).now_ms:
-                    break
-                await anyio.sleep(0.02)
-            await _write_after(store, grant, run, log)
-            if now is not None:
-                await _write_after(store, grant, now, log)
-        except TenureError as error:
-            log.write("unanswered", run=run.id, token=run.token, code=error.code.value)
+    grant = Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
+    try:
+        # A holder stops before the store would let anybody in; until then its write is none of a dead grant.
+        while (now := await store.load(run.id)) is not None and now.token == run.token:
+            if now.lease_until_ms <= (await store.facts()).now_ms:
+                break
+            await anyio.sleep(0.02)
+        await _write_after(store, grant, run, log)
+        if now is not None:
+            await _write_after(store, grant, now, log)
+    except TenureError as error:
+        log.write("unanswered", run=run.id, token=run.token, code=error.code.value)
 
 
 async def _write_after(store: NotedStore, grant: Grant, run: Run, log: CallLog) -> None:
