@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tenure import Ledger, Status, open_store
 from tenure.core import build
 from tenure.core.run import How
-from tenure.testing.crash_stage import Order, Stage
+from tenure.testing.chaos.run import WALK
+from tenure.testing.chaos.stage import Stage, stage
 from tenure.testing.crashing import DIED, EXPECTED, Point, Side, account, points, violations
 from tenure.testing.models import CallLog
 
@@ -27,32 +30,46 @@ async def _bury(ledger: Ledger) -> int:
     return buried
 
 
+def _order(folder: Path, **given: Any) -> dict[str, Any]:
+    url = f"sqlite:///{folder}/runs.db"
+    return {"url": url, "namespace": "default", "folder": str(folder), "run": "", "seed": "", "ttl": 30, **given}
+
+
+async def _played(forks: Stage, orders: Iterable[dict[str, Any]], folder: Path) -> list[int]:
+    processes = [await forks.fork(f"{WALK}:walk", order, errors=folder / "errors") for order in orders]
+    return [await process.ended() for process in processes]
+
+
 @pytest.mark.slow
 async def test_o14_o16_o17_b136_b137_b141_i14_a_death_at_any_boundary_repeats_only_what_was_in_flight(
     tmp_path: Path,
 ) -> None:
-    order = Order(url=f"sqlite:///{tmp_path}/runs.db", namespace="default", log=str(tmp_path / "calls.jsonl"))
-    orders = {point: replace(order, run=f"r{n}", point=str(point)) for n, point in enumerate(POINTS)}
-    async with Stage() as stage, open_store(order.url) as store, Ledger(store) as ledger:
-        assert set(await stage.play(list(orders.values()))) == {DIED}
+    dies = {"blow": "exit", "inside": 0.5}
+    orders = {point: _order(tmp_path, run=f"r{n}", point=str(point), **dies) for n, point in enumerate(POINTS)}
+    url = _order(tmp_path)["url"]
+    async with stage(WALK) as forks, open_store(url) as store, Ledger(store) as ledger:
+        for point, asked in orders.items():
+            assert await _played(forks, [asked], tmp_path) == [DIED], point
         # All but the one that was never there, the two that nobody had claimed, and the one that had settled.
         assert await _bury(ledger) == len(POINTS) - 4
-        assert await stage.play([order]) == [0], "a sweep recovers what was running"
+        assert await _played(forks, [_order(tmp_path, sweeps=True)], tmp_path) == [0], (
+            "a sweep recovers what was running"
+        )
         never_held = [o for p, o in orders.items() if p.unit == "create" or (p.unit, p.side) == ("claim", Side.BEFORE)]
-        assert await stage.play([replace(o, point="") for o in never_held]) == [0] * 3
-        lines = CallLog(order.log).read()
+        assert await _played(forks, [{**order, "point": ""} for order in never_held], tmp_path) == [0] * 3
+        lines = CallLog(tmp_path / "calls.log").read()
         for point, asked in orders.items():
-            run, rows = await ledger.load(asked.run), await store.tail(asked.run)
+            run, rows = await ledger.load(asked["run"]), await store.tail(asked["run"])
             calls = account(rows, [line for line in lines if line["run"] == run.id])
             assert violations(run, rows, await ledger.handle(run.id).result(), calls, [point]) == [], point
 
 
 async def test_what_is_held_against_a_recovery_is_noticed(tmp_path: Path) -> None:
-    order = Order(url=f"sqlite:///{tmp_path}/runs.db", namespace="default", log=str(tmp_path / "calls.jsonl"), run="r")
-    async with Stage() as stage, open_store(order.url) as store, Ledger(store) as ledger:
-        assert await stage.play([order]) == [0]
+    order = _order(tmp_path, run="r")
+    async with stage(WALK) as forks, open_store(order["url"]) as store, Ledger(store) as ledger:
+        assert await _played(forks, [order], tmp_path) == [0]
         run, rows = await ledger.load("r"), await store.tail("r")
-        lines = CallLog(order.log).read()
+        lines = CallLog(tmp_path / "calls.log").read()
     died = [Point.parse("write model:2 before")]
     assert violations(run, rows, EXPECTED, account(rows, lines), died) == []
 

@@ -27,7 +27,7 @@ from tenure.testing.models import CallLog
 
 WALK = "tenure.testing.chaos.walk"
 RUN = "walk"
-PATIENCE_S = 60.0
+PATIENCE_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,13 +77,17 @@ class Walk:
         try:
             run = await self.ledger.load(RUN)
             rows = await self.ledger.store.tail(RUN, limit=1000)
-            result: Any = await self.ledger.handle(RUN).result(timeout=PATIENCE_S)
             calls = account(rows, lines)
+        except TenureError as error:
+            wrong.append(f"it cannot be read: {error!r}")
+            return
+        wrong += [*of_grants(run, rows), *of_answers(rows, asked, counts), *of_stale(lines, counts)]
+        try:
+            result: Any = await self.ledger.handle(RUN).result(timeout=PATIENCE_S)
         except (TenureError, TimeoutError) as error:
             wrong.append(f"it has no end: {error!r}")
             return
         wrong += violations(run, rows, result, calls, died)
-        wrong += [*of_grants(run, rows), *of_answers(rows, asked, counts), *of_stale(lines, counts)]
         counts["calls repeated in flight"] += len(calls.repeated)
         counts["takeovers"] += run.attempt - 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -47,7 +48,7 @@ def warm() -> None:
 
 
 async def walk(order: Mapping[str, Any]) -> int:
-    """Begin the run of an order, or go on with it."""
+    """Begin the run of an order, or go on with it, and before that with all that are due if it `sweeps`."""
     folder = Path(order["folder"])
     log = CallLog(folder / "calls.log")
     store = NotedStore(open_store(order["url"], namespace=order["namespace"]), folder)
@@ -61,17 +62,26 @@ async def walk(order: Mapping[str, Any]) -> int:
             async with Ledger(port, ttl=order["ttl"], max_stall=order.get("max_stall")) as ledger:
                 agent = CheckpointedAgent(walker(log, fuse, seed=order["seed"]), ledger)
                 try:
-                    if order.get("sweeps"):
-                        await agent.recover_all(limit=1000)
-                    output = await agent.run(PROMPT, id=order["run"])
+                    return await _ended(agent, order["run"], sweeps=order.get("sweeps", False))
                 except (LeaseLost, HistoryLost) as lost:
                     log.write("lost", run=order["run"], why=lost.code.value)
                     for run in store.granted:
                         await write_all_the_same(store, run, log)
                     return LOST
-            return DONE if output == EXPECTED else WRONG
     except (StoreUnavailable, OutcomeUnknown):
         return AWAY
+
+
+async def _ended(agent: CheckpointedAgent[Any], run_id: str, *, sweeps: bool) -> int:
+    ended: list[Any] = []
+    if sweeps:
+        for entry in await agent.recover_all(limit=1000):
+            if not entry.ok:
+                sys.stderr.write(f"{entry.run_id}: {entry.error!r}\n")
+            ended.append(entry.output)
+    if run_id:
+        ended.append(await agent.run(PROMPT, id=run_id))
+    return DONE if all(output == EXPECTED for output in ended) else WRONG
 
 
 async def _blow(blow: str, folder: Path, code: int) -> None:
