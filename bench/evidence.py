@@ -6,12 +6,9 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import anyio
 
 from tenure.testing import campaigns
 from tenure.testing.servers import REDIS_KINDS, ServerKind, ServerMissing, endpoint, find_program
@@ -55,20 +52,6 @@ def _place(name: str, folder: Path, opened: contextlib.ExitStack) -> Place:
     except ServerMissing as missing:
         sys.exit(f"{name}: {missing}")
     return Place(name=name, url=served.url, version=served.version, folder=logs)
-
-
-def played(main: Callable[..., Awaitable[None]], *args: Any, show: Callable[[], object]) -> bool:
-    """Play to the end, and return True; what was seen up to where it was broken off or failed is shown."""
-    try:
-        anyio.run(main, *args)
-    except KeyboardInterrupt:
-        print("broken off; up to here:")
-        show()
-        return False
-    except Exception:
-        show()
-        raise
-    return True
 
 
 def versions(found: Sequence[Place]) -> str:

@@ -18,7 +18,6 @@ import anyio
 import anyio.lowlevel
 
 from tenure.agent.agent import Agent
-from tenure.agent.checkpointed import CheckpointedAgent
 from tenure.agent.model import ModelReply, ModelRequest
 from tenure.agent.tool import ToolContext, tool
 from tenure.core import journal
@@ -26,7 +25,6 @@ from tenure.core.messages import AssistantMessage, ToolCall, ToolMessage, assist
 from tenure.core.run import Answer, Change, Claim, Commit, Create, Row, Run, Status, Verdict
 from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, TenureError
-from tenure.ledger import Ledger
 from tenure.store import Store
 from tenure.testing.faults import FaultStore
 from tenure.testing.models import CallLog, FunctionModel
@@ -43,7 +41,6 @@ __all__ = [
     "Point",
     "Side",
     "account",
-    "crash",
     "exit_process",
     "points",
     "violations",
@@ -107,12 +104,12 @@ class Point:
         return {self.unit} & set(CALLED)
 
 
-def points(*, inside_writes: bool = True) -> list[Point]:
+def points() -> list[Point]:
     """Return every point there is."""
     writes = [Point(unit=unit, write=True, side=side) for unit in UNITS for side in Side]
     sides = (Side.BEFORE, Side.INSIDE, Side.AFTER)
     calls = [Point(unit=unit, write=False, side=side) for unit in CALLED for side in sides]
-    return [point for point in writes if inside_writes or point.side is not Side.INSIDE] + calls
+    return writes + calls
 
 
 async def exit_process(code: int) -> None:
@@ -241,12 +238,6 @@ def walker(log: CallLog, fuse: Fuse | None = None, *, seed: str = "") -> Agent[d
 async def _at(fuse: Fuse | None, unit: str, side: Side) -> None:
     if fuse is not None:
         await fuse.at(unit, side)
-
-
-async def crash(store: DyingStore, log: CallLog, *, ttl: float = 30, seed: str = "") -> None:
-    """Begin the run of the store's fuse, or go on with it, and die at the point; returns if it is not met."""
-    async with Ledger(store, ttl=ttl) as ledger:
-        await CheckpointedAgent(walker(log, store.fuse, seed=seed), ledger).run(PROMPT, id=store.fuse.run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

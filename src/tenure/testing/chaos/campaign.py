@@ -104,7 +104,10 @@ def play(part: Part, /) -> Batch:
     logging.getLogger("tenure").setLevel(logging.CRITICAL)  # what a blow brings about is said by the judge
     counts: Counter[str] = Counter()
     violations: list[str] = []
-    anyio.run(_play_all, part, kind_of(part.kind), counts, violations)
+    kind = kind_of(part.kind)
+    for store in () if kind.own_servers else part.stores:
+        _server(store)  # before the loop runs, which would stand still meanwhile
+    anyio.run(_play_all, part, kind, counts, violations)
     return Batch(first=part.seeds.start, histories=len(part.seeds), counts=dict(counts), violations=violations)
 
 

@@ -228,7 +228,7 @@ async def _judge(fleet: Fleet) -> None:
         run = await fleet.ledger.store.load(run_id)
         rows = await fleet.ledger.store.tail(run_id, limit=1000)
         try:
-            result: Any = await fleet.ledger.handle(run_id).result(timeout=1)
+            result: Any = await fleet.ledger.handle(run_id).result(timeout=DRAIN_S)
         except (TenureError, TimeoutError) as error:
             result = repr(error)
         own = [one for one in asked if one.change.run == run_id]

@@ -9,11 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import anyio
+
 from tenure.clock import SystemClock
 from tenure.core.run import Answer, Change, Claim, Reattach, Renew, Run
-from tenure.errors import TenureError
+from tenure.errors import StoreUnavailable, TenureError
 from tenure.store import Store
 from tenure.testing.register import Asked
+
+PATIENCE_S = (0.2, 1.0, 3.0)
 
 
 class NotedStore:
@@ -35,7 +39,14 @@ class NotedStore:
         return getattr(self._store, name)
 
     async def __aenter__(self) -> Self:
-        """Open the inner store."""
+        """Open the inner store, in patience: on a machine this busy a connection may take long."""
+        for wait_s in PATIENCE_S:
+            try:
+                await self._store.__aenter__()
+            except StoreUnavailable:
+                await anyio.sleep(wait_s)
+            else:
+                return self
         await self._store.__aenter__()
         return self
 

@@ -69,7 +69,8 @@ async def walk(order: Mapping[str, Any]) -> int:
                         await write_all_the_same(store, run, log)
                     return LOST
     except (StoreUnavailable, OutcomeUnknown):
-        return AWAY
+        pass
+    return AWAY
 
 
 async def _ended(agent: CheckpointedAgent[Any], run_id: str, *, sweeps: bool) -> int:
