@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+from asyncio import selector_events
 from collections.abc import Callable
 from typing import Any
 
@@ -43,16 +43,18 @@ def _key(change: Change) -> bytes:
 
 
 def _in_the_request(key: bytes, share: float, die: Callable[[], object]) -> Callable[[], bool]:
-    plain = asyncio.StreamWriter.write
+    events: Any = selector_events  # typeshed does not know what every connection writes to
+    transport_class = events._SelectorSocketTransport  # noqa: SLF001 - same
+    plain = transport_class.write
 
-    def write(writer: asyncio.StreamWriter, data: Any) -> None:
+    def write(transport: Any, data: Any) -> None:
         if key not in data:
-            plain(writer, data)
+            plain(transport, data)
             return
-        os.write(writer.get_extra_info("socket").fileno(), data[: round(len(data) * share)])
+        os.write(transport.get_extra_info("socket").fileno(), data[: round(len(data) * share)])
         die()
 
-    asyncio.StreamWriter.write = write  # type: ignore[assignment, method-assign]
+    transport_class.write = write
     return lambda: False
 
 

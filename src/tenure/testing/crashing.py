@@ -29,24 +29,6 @@ from tenure.store import Store
 from tenure.testing.faults import FaultStore
 from tenure.testing.models import CallLog, FunctionModel
 
-__all__ = [
-    "DIED",
-    "EXPECTED",
-    "KIND",
-    "PROMPT",
-    "UNITS",
-    "Account",
-    "DyingStore",
-    "Fuse",
-    "Point",
-    "Side",
-    "account",
-    "exit_process",
-    "points",
-    "violations",
-    "walker",
-]
-
 DIED = 9
 """How a process ends at its point."""
 NOT_ALREADY = 10
