@@ -8,13 +8,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from tenure.codec import to_json_value
 from tenure.core import approvals, build, canonical, ids, journal
 from tenure.core.approvals import Choice, Decision, Standing
 from tenure.core.run import Ask, Change, Post, Run, Status
-from tenure.core.text import shown
+from tenure.core.text import printable, shown
 from tenure.errors import InvalidContent, NotAllowed, RequestClosed
 from tenure.store import ALL, Store, Where
 
@@ -121,13 +122,17 @@ async def asking(store: Store, where: Where = ALL, /) -> AsyncIterator[OpenReque
 
 async def decisions(store: Store, run_id: str, /) -> list[Decision]:
     """Return what was decided and taken note of, in order: from the journal, which is the authority."""
-    found: list[Decision] = []
+    return [found async for _, found in _consumed(store, run_id)]
+
+
+async def _consumed(store: Store, run_id: str) -> AsyncIterator[tuple[int, Decision]]:
     after = 0
     while rows := await store.tail(run_id, after=after, limit=_PAGE):
         after = rows[-1].seq
-        events = (event for row in rows for event in journal.events_of(row))
-        found += [Decision.from_json(event) for event in events if event["type"] == journal.REQUEST_DECIDED]
-    return found
+        for row in rows:
+            for event in journal.events_of(row):
+                if event["type"] == journal.REQUEST_DECIDED:
+                    yield row.at_ms, Decision.from_json(event)
 
 
 async def decision(
@@ -188,10 +193,33 @@ def signal(run_id: str, name: str, value: Any = None, /, *, id: str | None = Non
 
 async def say(store: Store, ask: Asking, post: Post, /) -> Run:
     """Return the run after a post, and wake whoever goes on with it; a refusal is raised."""
-    run = await ask(post)
+    try:
+        run = await ask(post)
+    except RequestClosed as error:
+        raise await _by_the_journal(store, post, error) from None
     await store.wake("due")
     await store.wake("run:" + post.run)
     return run
+
+
+async def _by_the_journal(store: Store, post: Post, error: RequestClosed) -> RequestClosed:
+    """What is to be said about a request that the run has taken note of; only the journal knows what was decided."""
+    found: tuple[int, Decision] | None = None
+    async for at_ms, one in _consumed(store, post.run):
+        found = (at_ms, one) if one.request == post.name else found
+    if found is None:
+        return error
+    at_ms, one = found
+    how = "approved" if one.approved else "rejected"
+    why = f" ({printable(one.reason)[:200]})" if one.reason else ""
+    first = f"was decided first, by {printable(one.by)[:200] or 'somebody'}: {how}{why}"
+    what = "expired before anybody decided, which counts as rejected" if one.expired else first
+    at = f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    message = (
+        f"request {post.name!r} of run {post.run} {what}; the run took note of it at {at} and that stands: see "
+        f"`tenure show {post.run} --events`"
+    )
+    return RequestClosed(message, run=error.run, run_id=post.run)
 
 
 def told(content: Any) -> str:

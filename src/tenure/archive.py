@@ -11,9 +11,9 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -21,8 +21,11 @@ from tenure.carry import Whole, carried, check, digest
 from tenure.codec import pack_item, pack_row, pack_run, unpack_item, unpack_row, unpack_run
 from tenure.core import canonical
 from tenure.core.run import SCHEMA, Item, Row, Run
+from tenure.core.text import count
 from tenure.errors import CorruptRecord, InvalidContent, NotAllowed, StoreTooNew, StoreUnavailable, TenureError
 from tenure.store import Store
+
+T = TypeVar("T")
 
 FORMAT = 1
 PAGE = 200
@@ -181,7 +184,7 @@ class Reader:
             message = "the file is no export: its first line is not there; name a file that `tenure store export` wrote"
             return NotAllowed(message)
         message = (
-            f"the file ends {where}, in the middle; the {self.runs} runs before that are whole, and asking again with "
+            f"the file ends {where}, in the middle; what is before it is whole ({self._whole}), and asking again with "
             "a whole file takes up where this one stopped"
         )
         return CorruptRecord(message)
@@ -201,7 +204,7 @@ class Reader:
             self._begun = True
             return {}
         if not isinstance(value, dict) or self._ended:
-            message = f"line {self._number} is none of an export; the {self.runs} runs before it are whole"
+            message = f"line {self._number} is none of an export; what is before it is whole ({self._whole})"
             raise CorruptRecord(message)
         return value
 
@@ -209,28 +212,34 @@ class Reader:
         try:
             return self._taken(value)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error):
-            message = f"line {self._number} is none of an export; the {self.runs} runs before it are whole"
+            message = f"line {self._number} is none of an export; what is before it is whole ({self._whole})"
             raise CorruptRecord(message) from None
 
     def _taken(self, value: dict[str, Any]) -> Whole | CorruptRecord | None:
         if "run" in value:
             if self._open is not None:
                 raise ValueError(value["run"])
-            self._open = _Open(unpack_run(value["run"]))
+            self._open = _Open(_unpacked(unpack_run, value["run"]))
         elif "row" in value:
-            self._opened.rows.append(unpack_row(value["row"], _bytes(value)))
+            self._opened.rows.append(_unpacked(unpack_row, value["row"], _bytes(value)))
         elif "item" in value:
-            self._opened.items.append(unpack_item(value["item"], _bytes(value)))
+            self._opened.items.append(_unpacked(unpack_item, value["item"], _bytes(value)))
         elif "blob" in value:
             self._opened.blobs[value["blob"]] = _bytes(value)
         elif "end" in value:
             return self._closed(value)
         elif value:
             if self._open is not None or (value["runs"], value["digest"]) != (self.runs, self._all.hexdigest()):
-                message = f"the file holds {self.runs} of {value['runs']} runs, lines are missing; export it again"
+                message = (
+                    f"the file holds {self.runs} of {count(value['runs'], 'run')}, lines are missing; export it again"
+                )
                 raise CorruptRecord(message)
             self._ended = True
         return None
+
+    @property
+    def _whole(self) -> str:
+        return count(self.runs, "run")
 
     @property
     def _opened(self) -> _Open:
@@ -247,6 +256,13 @@ class Reader:
             message = f"run {run.record.id} in the file is not what was exported (its digest differs); export it again"
             return CorruptRecord(message, run_id=run.record.id)
         return found
+
+
+def _unpacked(unpack: Callable[..., T], *stored: Any) -> T:
+    try:
+        return unpack(*stored)
+    except CorruptRecord as error:
+        raise ValueError(error.code) from None  # what it advises is for who has the run in a store
 
 
 def _bytes(value: dict[str, Any]) -> bytes:

@@ -53,7 +53,7 @@ def bring(whole: Whole, /, *, salt: str) -> Import:
     CorruptRecord if the parts are not those of one run that nobody edited, InvalidId for an id that is not a user's.
     """
     ids.run_id(whole.record.id)
-    check(whole)
+    check(whole, "export it again, from a store or a backup that has it whole")
     return Import(
         record=carried(whole.record),
         rows=tuple(whole.rows),
@@ -64,9 +64,10 @@ def bring(whole: Whole, /, *, salt: str) -> Import:
     )
 
 
-def check(whole: Whole, /) -> None:
-    """Raise CorruptRecord unless journal, inbox and blobs are what the record says."""
+def check(whole: Whole, advice: str = "", /) -> None:
+    """Raise CorruptRecord unless journal, inbox and blobs are what the record says; `advice` is what to do then."""
     record = whole.record
+    show = f"`tenure show {record.id} --raw` prints what is stored; take it from a store or a backup that has it whole"
     # The chain, and not what the events mean: what a reader cannot explain is carried to one who can.
     chain = journal.Verifier(record.id)
     for row in whole.rows:
@@ -78,10 +79,7 @@ def check(whole: Whole, /) -> None:
     lacking = set(named_blobs(whole.rows)) - set(whole.blobs) if not broken else ()
     broken += [f"BLOB {name[:12]} missing" for name in sorted(lacking)]
     if broken:
-        message = (
-            f"run {record.id} is not whole ({', '.join(broken[:3])}); `tenure show {record.id} --raw` prints what is "
-            "stored; take it from a store or a backup that has it whole"
-        )
+        message = f"run {record.id} is not whole ({', '.join(broken[:3])}); {advice or show}"
         raise CorruptRecord(message, run_id=record.id)
 
 

@@ -107,6 +107,7 @@ async def work(app: App, store: Store, orders: Mapping[str, Any], in_fd: int, pi
     ended = threading.Event()
     try:
         async with worker, anyio.create_task_group() as tasks:
+            pipe.tell("named", owner=worker.ledger.owner)  # before its first look writes the row of this name
             threading.Thread(target=_watch, args=(worker, pipe, ended), name="tenure-watch", daemon=True).start()
             tasks.start_soon(_take_orders, worker, in_fd)
             await worker.ended()

@@ -15,6 +15,7 @@ from tenure.core.approvals import APPROVE
 from tenure.core.journal import State
 from tenure.core.loop import AgentState
 from tenure.core.run import Create, Row, Run
+from tenure.core.text import count
 from tenure.errors import CorruptRecord, InvalidContent, NotAllowed
 from tenure.refusals import not_found
 from tenure.store import Store
@@ -95,7 +96,7 @@ async def moment(store: Store, run: Run, at: int | str, /) -> Moment:
                     found.add(row, events, place[1])
                     return found
                 else:
-                    raise _beyond(found, at)
+                    raise _no_event(run, row, len(events), at)
             else:
                 ends = int(canonical.decode(row.body).get("effects", {}).get("step", 0))
                 if found.seq and ends and found.step + ends > place:
@@ -116,9 +117,16 @@ async def moment(store: Store, run: Run, at: int | str, /) -> Moment:
 
 
 def _beyond(found: Moment, at: int | str) -> NotAllowed:
-    reached = f"{found.step} steps and comes to {found.at}"
+    reached = f"{count(found.step, 'step')} and comes to {found.at}"
     message = f"run {found.run.id} has {reached}, there is no {at!s:.40}; name an earlier place"
     return NotAllowed(message, run=found.run)
+
+
+def _no_event(run: Run, row: Row, events: int, at: int | str) -> NotAllowed:
+    holds = f"events {row.seq}.0 to {row.seq}.{events - 1}" if events > 1 else "one event" if events else "no event"
+    named = f" {row.seq}.0" if events == 1 else ""
+    message = f"commit {row.seq} of run {run.id} holds {holds}{named}, there is no {at!s:.40}; name another address"
+    return NotAllowed(message, run=run)
 
 
 def _between(run: Run, step: int, ends: int, place: int) -> NotAllowed:
@@ -136,6 +144,15 @@ def _place(run: Run, at: int | str) -> int | tuple[int, int]:
         message = f"{text[:40]!r} is no place in run {run.id}; name a number of steps, or an address like 12.0"
         raise NotAllowed(message, run=run)
     return (int(seq), int(index)) if dot else int(seq)
+
+
+def place_before(run: Run, step: int, /) -> int:
+    """Return the place before a step, NotAllowed for a step that the run did not come to."""
+    if isinstance(step, bool) or not 1 <= step <= run.step + 1:
+        has = count(run.step, "step")
+        message = f"run {run.id} has {has}, it cannot begin at step {step}; name 1 to {run.step + 1}"
+        raise NotAllowed(message, run=run)
+    return step - 1
 
 
 async def forked(

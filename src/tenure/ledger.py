@@ -21,7 +21,7 @@ from tenure.core.rules import OPEN
 from tenure.core.run import NOW, Ask, Change, Create, How, Run, Status
 from tenure.effects import due_of, lease_ms, milliseconds, tags_of
 from tenure.errors import NotAllowed, RunConflict, RunNotFound, TenureError
-from tenure.forking import forked, retried
+from tenure.forking import forked, place_before, retried
 from tenure.handle import Handle, KindLike
 from tenure.heartbeat import Heart, HeartbeatThread
 from tenure.holding import Holding, leave
@@ -269,7 +269,7 @@ class Ledger:
             message = f"run {run.id} is {run.status.value} and goes on by itself; wait for it, or cancel it first"
             raise RunConflict(message, run=run)
         if step is not None:
-            return await self.fork(run.id, at=step - 1, id=f"{run.id}-retry-{step}")
+            return await self.fork(run.id, at=place_before(run, step), id=f"{run.id}-retry-{step}")
         return await self._begin(await retried(self.store, run, code_version=self.code_version))
 
     async def fork(self, run_id: str, /, *, at: int | str, id: str | None = None) -> Handle[Any]:

@@ -133,6 +133,9 @@ def _a_worker_of(run: Run | None) -> str:
     return f"a worker that has kind {run.kind}, reads schema {run.schema} and accepts {version}"
 
 
+_HOW = {"approve": ": approved", "reject": ": rejected"}
+
+
 def _decided(item: Item, run: Run | None, run_id: str) -> RequestClosed:
     done = "revoked" if item.ask is Ask.REVOKE else "decided"
     try:
@@ -141,7 +144,8 @@ def _decided(item: Item, run: Run | None, run_id: str) -> RequestClosed:
         said = {}
     by = printable(str(said.get("by") or "somebody"))[:200] if isinstance(said, dict) else "somebody"
     stands = "a new request is opened when the run goes on" if item.ask is Ask.REVOKE else "that stands"
-    message = f"request {item.name!r} of run {run_id} was {done} first, by {by}, and {stands}; look at `tenure show`"
+    how = _HOW.get(said.get("how"), "") if isinstance(said, dict) else ""
+    message = f"request {item.name!r} of run {run_id} was {done} first, by {by}{how}, and {stands}; see `tenure show`"
     return RequestClosed(message, run=run, run_id=run_id)
 
 

@@ -13,8 +13,9 @@ from datetime import timedelta
 
 import anyio
 
-from tenure.core import rules
+from tenure.core import grant_log, rules
 from tenure.core.run import Delete, Run, Status, Verdict
+from tenure.core.text import shown
 from tenure.errors import CorruptRecord, NotAllowed, StoreTooNew, TenureError
 from tenure.store import Store, Where
 
@@ -31,17 +32,25 @@ def retention(given: Mapping[Status | str, float | timedelta] | None, /) -> dict
     settled = ", ".join(sorted(status.value for status in rules.TERMINAL))
     for name, time in (given or {}).items():
         seconds = time.total_seconds() if isinstance(time, timedelta) else time
-        if name not in rules.TERMINAL or seconds < 0:
-            message = f"settled runs ({settled}) are kept for at least 0 s, not {name!s:.40} for {seconds} s"
+        if name not in rules.TERMINAL:
+            message = f"{shown(str(name))} is no status of a settled run; name {settled}"
+            raise NotAllowed(message)
+        if seconds < 0:
+            message = f"{name!s} runs are kept for at least 0 s, not for {seconds:g} s; name a length of time"
             raise NotAllowed(message)
         kept[Status(name)] = round(seconds * 1000)
     return kept
 
 
+def settled_ms(run: Run, /) -> int:
+    """Return since when a settled run has been here: since it settled, or was brought in from another store."""
+    return max(run.updated_ms, *(line.from_ms for line in run.grants if line.ended == grant_log.IMPORTED), 0)
+
+
 async def outlived(
     store: Store, kept: Mapping[Status, int], /, *, go_on: Callable[[], None] = lambda: None
 ) -> AsyncIterator[list[Run]]:
-    """Yield the runs that have been settled for longer than they are kept, page by page; pages may be empty.
+    """Yield the runs that have been settled, and here, for longer than they are kept, page by page; pages may be empty.
 
     Children of an open parent are left out.
     """
@@ -52,7 +61,7 @@ async def outlived(
         while True:
             go_on()
             page = await store.find(where, cursor=cursor, limit=PAGE)
-            yield await _unneeded(store, [run for run in page.runs if run.updated_ms <= before_ms], go_on)
+            yield await _unneeded(store, [run for run in page.runs if settled_ms(run) <= before_ms], go_on)
             cursor = page.cursor
             if cursor is None:
                 break

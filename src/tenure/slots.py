@@ -143,21 +143,28 @@ class Slots:
 
     async def beat(self) -> None:
         """Write this worker's row, now and then: a hint for people."""
-        ledger = self._ledger
-        if ledger.clock.boot_ns() - self._beat_ns < BEAT_TTL_MS * 1_000_000 // 3:
+        if self._ledger.clock.boot_ns() - self._beat_ns < BEAT_TTL_MS * 1_000_000 // 3:
             return
-        self._beat_ns = ledger.clock.boot_ns()
-        row = Beat(
-            name=ledger.owner,
+        self._beat_ns = self._ledger.clock.boot_ns()
+        await self._ledger.store.beat(self._row(), ttl_ms=BEAT_TTL_MS)
+
+    async def leave(self) -> None:
+        """Let this worker's row end now: who stops in good order is neither live nor silent."""
+        if self._beat_ns >= 0:
+            with suppress(TenureError):
+                await self._ledger.store.beat(self._row(), ttl_ms=0)
+
+    def _row(self) -> Beat:
+        return Beat(
+            name=self._ledger.owner,
             host=socket.gethostname(),
             pid=os.getpid(),
             kinds=self._kinds,
             version=self._app.version,
             slots=self._count,
             busy=len(self.executions),
-            lag_ms=ledger.pulse.lag_ms,
+            lag_ms=self._ledger.pulse.lag_ms,
         )
-        await ledger.store.beat(row, ttl_ms=BEAT_TTL_MS)
 
     def overdue(self) -> list[Execution]:
         """Return what does not stop although the store may have let somebody else in; from any thread."""

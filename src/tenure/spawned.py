@@ -35,6 +35,7 @@ class Spawned:
     culprits: set[str] = field(default_factory=set)
     killed: str = ""
     fatal: tuple[str, str] | None = None
+    owner: str = ""
     begun: bool = False
     ready: bool = False
     silent: bool = False
@@ -89,6 +90,8 @@ class Spawned:
             case "state":
                 self.begun = True
                 self.ready, self.loop_ms, self.heartbeat_ms = line["ready"], line["loop_ms"], line["heartbeat_ms"]
+            case "named":
+                self.owner = line["owner"]
             case "drained":
                 self.drained = True
             case "fatal":

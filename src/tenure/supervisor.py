@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -22,7 +23,7 @@ from tenure.core.run import Answer
 from tenure.errors import NotAllowed, StoreUnavailable, TenureError, by_code
 from tenure.retrying import resend
 from tenure.spawned import Spawned, spawn
-from tenure.store import Store
+from tenure.store import Beat, Store
 
 log = logging.getLogger("tenure.supervisor")
 
@@ -130,21 +131,26 @@ class Supervisor:
         how = await child.died(lambda: self._take_in(child))
         # Not the exit status: a run that ends its process with 0 has taken it with it all the same.
         orderly = child.drained and not child.killed
-        log.log(logging.INFO if orderly else logging.ERROR, "child %s ended: %s", child.name, how)
-        if child.fatal is not None and not self._began:
-            self._give_up(child.fatal)
+        log.log(logging.INFO if orderly or child.fatal else logging.ERROR, "child %s ended: %s", child.name, how)
+        if child.fatal is not None:
+            self._take_fatal(child.name, child.fatal)
         # By the child's own word an orderly one holds nothing; what it could not stop went on until just now.
         ends = child.ends(how, orderly=orderly or (self.draining and bool(child.killed)))
         self.children.discard(child)
         if ends:
             await self._end(child, ends)
+        await self._forget(child)
         if child.spare:
             # It may have been on its way out when it was told of a run: whoever sees that run says so again.
             self._order_look()
         return child.begun
 
-    def _give_up(self, fatal: tuple[str, str]) -> None:
+    def _take_fatal(self, name: str, fatal: tuple[str, str]) -> None:
+        """Tell why a child could not begin; where none has begun, none will, and that is told once, at the end."""
         code, message = fatal
+        if self._began:
+            log.error("child %s could not begin: %s", name, message)
+            return
         try:
             self._fatal = by_code(code)(message)
         except (KeyError, TypeError):
@@ -163,6 +169,13 @@ class Supervisor:
             log.warning("run %s of child %s: %s, %s", end.run, child.name, end.how.value, told, extra=extra)
         self._order_look()
         await self._store.wake("due")
+
+    async def _forget(self, child: Spawned) -> None:
+        """Let the row of a dead worker end: who asks the doctor is told of those that live."""
+        if child.owner:
+            row = Beat(name=child.owner, host=socket.gethostname(), pid=child.process.pid, kinds=(), slots=0, busy=0)
+            with suppress(TenureError):
+                await self._store.beat(row, ttl_ms=0)
 
     def _order_look(self) -> None:
         for child in self.children:

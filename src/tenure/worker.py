@@ -202,6 +202,7 @@ class Worker:
             # The look or the leader may have had a claim on its way: what it was granted is given back, too.
             with anyio.move_on_after(CUT_S):
                 await self.ledger.claims.quiet()
+                await self.slots.leave()
             self._ended.set()
 
     async def _listen(self) -> None:

@@ -116,9 +116,14 @@ def test_an_app_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_app("fleet_here")
     with pytest.raises(NotAllowed, match="there is no module 'fleet_gone'"):
         load_app("fleet_gone:app")
-    with pytest.raises(NotAllowed, match=r"is int and no tenure\.App"):
+    with pytest.raises(NotAllowed, match=r"is of type int and no App; .*fleet_here:app"):
         load_app("fleet_here:other")
-    with pytest.raises(NotAllowed, match=r"is nothing and no tenure\.App"):
+    with pytest.raises(NotAllowed, match=r"has no 'missing'; .*fleet_here:app"):
         load_app("fleet_here:missing")
-    with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
+    with pytest.raises(NotAllowed, match=r"nothing_of_this_name.*fleet_broken\.py, line 1"):
         load_app("fleet_broken:app")
+    for inside in ("fleet_broken", "fleet_broken.inner"):
+        (tmp_path / "fleet_package").mkdir(exist_ok=True)
+        (tmp_path / "fleet_package" / "__init__.py").write_text("1 / 0\n")
+        with pytest.raises(NotAllowed, match=r"ZeroDivisionError.*__init__\.py, line 1"):
+            load_app(f"fleet_package.{inside}:app")

@@ -76,7 +76,7 @@ def test_0_ok(filled: Console) -> None:
     [
         (["no-such-command"], "No such command"),
         (["show"], "Missing argument"),
-        (["cancel", "held"], "Missing option"),
+        (["fork", "held"], "Missing option"),
         (["runs", "-o", "yaml"], "yaml"),
         (["runs", "--status", "finished"], "'finished' is no status; use queued"),
         (["runs", "--tag", "team"], "write KEY=VALUE"),

@@ -101,7 +101,7 @@ def test_a_file_that_was_cut_off_is_named_and_what_is_whole_stays(filled: Consol
     torn.write_bytes(b"".join(lines[: second + 2])[:-20])
     said = filled("store", "import", str(torn), url=empty)
     assert said.code == 6
-    assert f"ends in line {second + 2}, in the middle; the 2 runs before that are whole" in said.err
+    assert f"ends in line {second + 2}, in the middle; what is before it is whole (2 runs)" in said.err
     assert len(ids_in(filled, empty)) == 2
     torn.write_bytes(b"".join(lines[:-1]))
     said = filled("store", "import", str(torn), url=empty)
@@ -261,7 +261,7 @@ def test_settled_runs_are_pruned_by_status_and_age(filled: Console) -> None:
     assert said.json == {"deleted": 2}
     assert ids_in(filled, filled.url) == IDS - {"done", "bad"}
     said = filled("runs", "prune", "--status", "running", "--older-than", "0s")
-    assert (said.code, "settled runs" in said.err) == (2, True)
+    assert (said.code, "of a settled run" in said.err) == (2, True)
     assert filled("runs", "prune", "--status", "completed", "--older-than", "a week").code == 2
     assert filled("runs", "prune", "--older-than", "1d").code == 2
 

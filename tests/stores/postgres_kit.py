@@ -1,7 +1,7 @@
 """What tests of the PostgreSQL store share: a connection beside the store's, and a proxy that loses an answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -10,8 +10,11 @@ import anyio
 import psycopg
 
 from tenure.core import build
+from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe
 from tenure.store import Store
 from tenure.testing.contract_case import claim
+
+LONG_S = 60
 
 
 @asynccontextmanager
@@ -33,6 +36,16 @@ async def until(url: str, statement: str, wanted: object, *values: object) -> No
     with anyio.fail_after(60):
         while (await rows_of(url, statement, *values) or [(None,)])[0][0] != wanted:  # noqa: ASYNC110 - it is the server's
             await anyio.sleep(0.02)
+
+
+async def eventually(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Ask again while there is no answer."""
+    with anyio.fail_after(LONG_S):
+        while True:
+            try:
+                return await ask()
+            except (StoreUnavailable, OutcomeUnknown, StoreUnsafe):
+                await anyio.sleep(0.05)
 
 
 async def begun(store: Store, name: str) -> Any:

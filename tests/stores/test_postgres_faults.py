@@ -3,15 +3,13 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import anyio
 import psycopg
 import pytest
 
 from conftest import StartPostgres
-from stores.postgres_kit import Proxy, begun, connected, rows_of, until
+from stores.postgres_kit import LONG_S, Proxy, begun, connected, eventually, rows_of, until
 from tenure import (
     InvalidUrl,
     Ledger,
@@ -30,18 +28,6 @@ from tenure.store import Durability
 from tenure.stores._postgres_connect import address
 from tenure.stores._postgres_migrate import KNOWN, migrate
 from tenure.testing.contract_case import claim, grant_of, write
-
-LONG_S = 60
-
-
-async def eventually(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask again while there is no answer."""
-    with anyio.fail_after(LONG_S):
-        while True:
-            try:
-                return await ask()
-            except (StoreUnavailable, OutcomeUnknown, StoreUnsafe):
-                await anyio.sleep(0.05)
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import anyio
 import pytest
 
 from conftest import StartPostgres
-from stores.postgres_kit import begun, rows_of, until
+from stores.postgres_kit import begun, eventually, rows_of, until
 from tenure import OutcomeUnknown, StoreUnsafe, open_store
 from tenure.core import build
-from tenure.core.run import Renew
+from tenure.core.run import Renew, Why
 from tenure.store import Diagnosable, Durability, Grade, Store, Transactional
+from tenure.stores._postgres_check import Server
 from tenure.testing.contract_case import claim, grant_of, write
 from tenure.testing.servers import PostgresServer
 
@@ -106,3 +107,58 @@ async def a_transaction_is_not_acknowledged_either(store: Store, url: str, stand
         finally:
             standby.thaw()
         assert (await guarded.commit(change)).ok
+
+
+@pytest.mark.parametrize(
+    "names, standbys, every",
+    [
+        ("", 1, False),
+        ("*", 1, False),
+        ("ANY 1 (*)", 1, False),
+        ("a", 1, True),
+        ("a", 2, False),
+        ("a, b", 2, False),
+        ("FIRST 1 (a, b)", 2, False),
+        ("ANY 1 (a, b)", 1, False),
+        ('any 2 (a, "b")', 2, True),
+        ("2 (a, b)", 0, True),
+    ],
+)
+def test_a_replica_counts_as_whole_only_where_every_one_has_to_acknowledge(
+    names: str, standbys: int, *, every: bool
+) -> None:
+    server = Server(
+        version=160000,
+        standby=False,
+        fsync=True,
+        full_pages=True,
+        commit="on",
+        names=names,
+        standbys=standbys,
+        synchronous=standbys,
+        backend_pid=1,
+        read_only=False,
+    )
+    assert server.every_standby is every
+
+
+@pytest.mark.parametrize("names, why", [("ANY 1 (walreceiver)", None), ("ANY 1 (*)", Why.GRACE)])
+async def test_i10_strangers_wait_after_a_promotion_unless_every_standby_had_to_have_all(
+    start_postgres: StartPostgres, names: str, why: Why | None
+) -> None:
+    primary = start_postgres(synchronous_commit="local")
+    standby = start_postgres(copy_of=primary)
+    await shows(primary, synchronous_commit="remote_write", synchronous_standby_names=names)
+    await until(primary.url, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'", 1)
+    hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+    url = f"postgresql://tenure@{hosts}/postgres?target_session_attrs=read-write"
+    async with open_store(url, durability="replicated") as store:
+        await store.raise_ttl(600_000)
+        for run_id in ("r1", "r2"):
+            assert (await store.commit(build.create(run=run_id, kind="k", value=1))).ok
+        assert (await store.commit(claim("r1", ttl_ms=600_000))).ok
+        primary.kill()
+        await anyio.to_thread.run_sync(standby.promote)
+        stranger = claim("r2", ttl_ms=600_000)
+        found = await eventually(lambda: store.commit(stranger))
+        assert found.why is why

@@ -6,9 +6,10 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
+from tenure.core.text import count
 from tenure.store import Finding, Grade
 from tenure.views import findings, tables, values
-from tenure.views.figures import ago, clean, clock_time, count, cut, duration, instant, short_id
+from tenure.views.figures import ago, clean, clock_time, cut, duration, instant, short_id
 from tenure.views.record import head
 from views.golden import assert_golden
 from views.samples import BEGIN_MS, ITEMS, NOW_MS, POISONED, REFUSED, RUNNING, RUNS

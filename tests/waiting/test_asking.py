@@ -77,7 +77,7 @@ async def test_m_ap08_i15_the_first_decision_stands_and_the_same_again_is_no_err
         await handle.decide("ask:pay", "reject", by="bob")
     await at.call("r1")
     await handle.decide("ask:pay", "reject", by="ann")
-    with pytest.raises(RequestClosed, match="decided first"):
+    with pytest.raises(RequestClosed, match=r"decided first, by ann: rejected; the run took note of it at \d{4}-"):
         await handle.decide("ask:pay", "approve", by="bob")
     with pytest.raises(RunClosed):
         await handle.decide("ask:other", "approve", by="bob")

@@ -175,6 +175,8 @@ async def test_each_worker_keeps_a_row_of_its_own() -> None:
         await until(lambda: worker.looks > 0)
         (row,) = await ledger.store.beats()
         assert (row.pid, row.kinds, row.slots, row.busy) == (os.getpid(), ("k",), 3, 0)
+        await worker.drain()
+        assert await ledger.store.beats() == [], "one that stops in good order is neither live nor silent"
 
 
 async def test_it_is_ready_once_it_has_looked_and_not_while_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,12 @@ async def resolve(
     if request is None:
         asked = ", ".join(sorted(run.requests)) or "nothing"
         message = f"nobody asks how call {call_id} of run {run.id} ended (open: {asked}); see `tenure show {run.id}`"
+        decides = next((name for name in run.requests if call_id in (name, approvals.about(name)[1])), None)
+        if decides is not None:
+            message = (
+                f"{decides!r} of run {run.id} is decided and not resolved: "
+                f"`tenure approvals approve|reject {run.id} {decides}`"
+            )
         raise RequestClosed(message, run=run)
     value = {"how": said[0], "by": by, **({"result": result} if said[0] == "result" else {})}
     post = build.post(

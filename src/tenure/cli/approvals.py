@@ -227,7 +227,7 @@ async def signal(
 
     It is kept until the run waits for it.
     """
-    value = read_input(data) if data is not None else None
+    value = read_input(data, origin="what --data says") if data is not None else None
     async with place.ledger() as ledger:
         after = await ledger.handle(run).signal(name, value, id=id)
         return await answer(ledger, after, f"has the signal {name} and is {after.status.value}", output)

@@ -95,7 +95,7 @@ async def _count(store: Store) -> Census:
 
 def _of_counts(census: Census) -> Finding:
     from tenure.core.run import Status
-    from tenure.views.figures import count
+    from tenure.core.text import count
 
     shown = [f"{census.status[status]:,} {status.value}" for status in Status if census.status[status]]
     if census.waiting:
@@ -106,7 +106,7 @@ def _of_counts(census: Census) -> Finding:
 
 def _of_damage(census: Census) -> list[Finding]:
     from tenure.core.run import Status
-    from tenure.views.figures import count
+    from tenure.core.text import count
 
     found = []
     if census.corrupt:
@@ -116,12 +116,12 @@ def _of_damage(census: Census) -> list[Finding]:
     if number := census.status[Status.QUARANTINED]:
         first = census.quarantined[0]
         text = f"{count(number, 'run')} set aside, last {first}"
-        found.append(_warning("quarantined", text, f"tenure show {first}, then tenure release {first} --reason ..."))
+        found.append(_warning("quarantined", text, f"tenure show {first}, then tenure release {first}"))
     return found
 
 
 def _of_kinds(census: Census, beats: list[Beat], indexed: list[str]) -> list[Finding]:
-    from tenure.views.figures import count
+    from tenure.core.text import count
 
     served = {kind for beat in beats for kind in beat.kinds}
     return [
@@ -140,7 +140,8 @@ def live(beats: list[Beat], facts: Facts, /) -> list[Beat]:
 
 
 def _of_workers(census: Census, rows: list[Beat], facts: Facts) -> list[Finding]:
-    from tenure.views.figures import count, duration
+    from tenure.core.text import count
+    from tenure.views.figures import duration
 
     beats = live(rows, facts)
 

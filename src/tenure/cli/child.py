@@ -18,7 +18,7 @@ import anyio
 from tenure.app import App, load_app
 from tenure.child import Pipe, first_order, take_orders_only_by_pipe, work
 from tenure.cli.lines import LineFormatter
-from tenure.errors import Code, TenureError
+from tenure.errors import TenureError
 from tenure.stores import open_store
 
 
@@ -34,11 +34,8 @@ def main(arguments: Sequence[str], /) -> int:
     try:
         app = load_app(orders["app"])
     except TenureError as error:
+        logging.getLogger("tenure.child").debug("the app cannot be loaded", exc_info=True)
         pipe.fatal(error.code.value, error.message)
-        return 1
-    except Exception as error:
-        logging.getLogger("tenure.child").exception("the app cannot be loaded")
-        pipe.fatal(Code.NOT_ALLOWED.value, f"{orders['app']} cannot be loaded ({type(error).__name__}: {error})")
         return 1
     try:
         anyio.run(_work, app, orders, in_fd, pipe)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tenure.ledger import Ledger
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
-ReasonOption = Annotated[str, typer.Option(help="Why; it stays with the run as evidence.", show_default=False)]
+ReasonOption = Annotated[
+    str | None,
+    typer.Option(help="Why; it stays with the run as evidence. Who asked, if left out.", show_default=False),
+]
 
 
 def register(app: typer.Typer, /) -> None:
@@ -32,7 +35,7 @@ async def cancel(
     place: Place,
     run: RunArgument,
     *,
-    reason: ReasonOption,
+    reason: ReasonOption = None,
     grace: Annotated[
         float | None,
         typer.Option(min=0, show_default=False, help="Seconds that the run gets to clean up; at once without it."),
@@ -41,29 +44,43 @@ async def cancel(
 ) -> int:
     """End RUN and its children for good."""
     async with place.ledger() as ledger:
-        after = await ledger.cancel(run, reason=reason, by=who(), grace=grace)
+        after = await ledger.cancel(run, reason=_why(reason), by=who(), grace=grace)
         said = f"is asked to end and is cancelled after {grace:g} s" if grace is not None else "is cancelled"
         return await answer(ledger, after, said, output)
 
 
-async def evict(place: Place, run: RunArgument, *, reason: ReasonOption, output: OutputOption = Shape.TABLE) -> int:
+async def evict(
+    place: Place, run: RunArgument, *, reason: ReasonOption = None, output: OutputOption = Shape.TABLE
+) -> int:
     """End the live lease of RUN and queue it.
 
     Its holder is refused from then on.
     """
     async with place.ledger() as ledger:
-        after = await ledger.evict(run, reason=reason, by=who())
-        return await answer(ledger, after, "has lost its lease and is queued", output)
+        before = await ledger.load(run)
+        after = await ledger.evict(run, reason=_why(reason), by=who())
+        ended = after.token != before.token
+        said = "has lost its lease and is queued" if ended else "is queued, nobody held it: nothing was changed"
+        return await answer(ledger, after, said, output)
 
 
-async def release(place: Place, run: RunArgument, *, reason: ReasonOption, output: OutputOption = Shape.TABLE) -> int:
+async def release(
+    place: Place, run: RunArgument, *, reason: ReasonOption = None, output: OutputOption = Shape.TABLE
+) -> int:
     """Queue RUN again that was quarantined.
 
     Its crashes are forgotten.
     """
     async with place.ledger() as ledger:
-        after = await ledger.release(run, reason=reason, by=who())
-        return await answer(ledger, after, "is queued again", output)
+        before = await ledger.load(run)
+        after = await ledger.release(run, reason=_why(reason), by=who())
+        released = after.token != before.token
+        said = "is queued again" if released else "is queued, it was not quarantined: nothing was changed"
+        return await answer(ledger, after, said, output)
+
+
+def _why(reason: str | None) -> str:
+    return f"asked by {who()}" if reason is None else reason
 
 
 async def answer(ledger: Ledger, run: Run, said: str, output: Shape) -> int:

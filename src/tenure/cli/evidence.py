@@ -9,6 +9,7 @@ from tenure.core import journal
 from tenure.core.budget import MICROS, Spent
 from tenure.core.loop import AgentState
 from tenure.core.run import Row, Run
+from tenure.core.text import count
 from tenure.errors import TenureError
 
 
@@ -25,7 +26,7 @@ class Evidence:
         if (spent := self.spent) is None:
             return "nothing"
         usage, lost = spent.usage, spent.lost
-        found = [f"{spent.turns:,} turns", f"{spent.tool_calls:,} tool calls"]
+        found = [count(spent.turns, "turn"), count(spent.tool_calls, "tool call")]
         found.append(f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens")
         if spent.micros or spent.lost_micros:
             found.append(f"cost {(spent.micros + spent.lost_micros) / MICROS:,.10g}")

@@ -10,6 +10,7 @@ import typer
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import hint
 from tenure.cli.place import Place, command
+from tenure.core.text import count
 
 
 def register(app: typer.Typer, /) -> None:
@@ -43,7 +44,7 @@ async def export(
             except OSError as error:
                 message = f"{file} cannot be written ({error.strerror}); make room or name another, then export again"
                 raise UsageError(message) from None
-            hint(f"{file} holds {last} commits of {run_id}")
+            hint(f"{file} holds {count(last, 'commit')} of {run_id}")
             return Exit.OK
         if await store.load(run_id) is None:
             from tenure.cli.look import not_found

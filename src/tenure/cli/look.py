@@ -113,16 +113,18 @@ async def served_kinds(store: Store) -> frozenset[str]:
     return frozenset(kind for beat in await store.beats() for kind in beat.kinds)
 
 
-def read_statuses(given: list[str], /) -> tuple[Status, ...]:
-    """Return statuses from words that may be split by commas."""
+def read_statuses(given: list[str], /, *, settled: bool = False) -> tuple[Status, ...]:
+    """Return statuses from words that may be split by commas; `settled` takes those of settled runs only."""
     from tenure.cli.exits import UsageError
+    from tenure.core.rules import TERMINAL
     from tenure.core.run import Status
 
     words = [word.strip() for part in given for word in part.split(",") if word.strip()]
-    known = {status.value: status for status in Status}
+    known = {status.value: status for status in Status if not settled or status in TERMINAL}
     for word in words:
         if word not in known:
-            message = f"{word[:40]!r} is no status; use {', '.join(known)}"
+            what = "no status of a settled run" if settled else "no status"
+            message = f"{word[:40]!r} is {what}; use {', '.join(known)}"
             raise UsageError(message)
     return tuple(dict.fromkeys(known[word] for word in words))
 

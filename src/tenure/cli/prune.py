@@ -10,6 +10,7 @@ import typer
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, write, write_json, write_values
 from tenure.cli.place import Place, command
+from tenure.core.text import count
 
 if TYPE_CHECKING:
     from tenure.core.run import Run, Status
@@ -39,7 +40,7 @@ async def prune(
     from tenure.cli.look import read_statuses
     from tenure.cli.submit import read_seconds
 
-    statuses = read_statuses(status)
+    statuses = read_statuses(status, settled=True)
     if not statuses:
         message = "name at least one --status: completed, failed or cancelled"
         raise UsageError(message)
@@ -49,13 +50,14 @@ async def prune(
             return await _list(store, kept, output)
         deleted = await retention.prune(store, kept, breath_s=0)
     if output is Shape.TABLE:
-        write(f"{deleted:,} runs deleted\n")
+        write(f"{count(deleted, 'run')} deleted\n")
     else:
         write_json({"deleted": deleted}, output)
     return Exit.OK
 
 
 async def _list(store: Store, kept: dict[Status, int], output: Shape) -> int:
+    from tenure import retention
     from tenure.views.figures import ago
     from tenure.views.values import run_value
 
@@ -63,11 +65,11 @@ async def _list(store: Store, kept: dict[Status, int], output: Shape) -> int:
     if output is not Shape.TABLE:
         await write_values((run_value(run, now_ms=now_ms) async for run in _each(store, kept)), output)
         return Exit.OK
-    count = 0
+    found = 0
     async for run in _each(store, kept):
-        write(f"{run.id}  {run.status.value}  {ago(run.updated_ms, now_ms)}\n")
-        count += 1
-    hint(f"{count:,} runs would be deleted")
+        write(f"{run.id}  {run.status.value}  {ago(retention.settled_ms(run), now_ms)}\n")
+        found += 1
+    hint(f"{count(found, 'run')} would be deleted")
     return Exit.OK
 
 

@@ -38,7 +38,11 @@ async def resolve(
     if (result is not None) + repeat + fail != 1:
         message = "say exactly one of --result, --repeat and --fail"
         raise UsageError(message)
-    said: dict[str, Any] = {"result": read_input(result)} if result is not None else {"repeat": repeat, "fail": fail}
+    said: dict[str, Any] = (
+        {"result": read_input(result, origin="what --result says")}
+        if result is not None
+        else {"repeat": repeat, "fail": fail}
+    )
     from tenure.agent.doubt import resolve as say
 
     async with place.ledger() as ledger:

@@ -11,6 +11,7 @@ from tenure.cli.exits import Exit
 from tenure.cli.output import Shape, hint, show, show_table_page, write, write_json
 from tenure.core import canonical, journal
 from tenure.core.run import Item, Row, Run, grant_mark
+from tenure.core.text import count
 from tenure.errors import CorruptRecord
 from tenure.store import Refused, Store
 from tenure.views import values
@@ -138,7 +139,7 @@ def _show_tables(
 async def _show_events(store: Store, run: Run) -> None:
     from tenure.views import tables
 
-    show("", f"events ({run.last_seq} commits)")
+    show("", f"events ({count(run.last_seq, 'commit')})")
     widths: list[int] = []
     page: list[dict[str, Any]] = []
 

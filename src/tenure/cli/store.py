@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ import typer
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, progress, write, write_json
 from tenure.cli.place import Place, command
+from tenure.core.text import count
 
 if TYPE_CHECKING:
     from tenure.core.run import Import
@@ -76,10 +77,10 @@ async def export_runs(
                     continue
                 for line in writer.run(found):
                     file.write(line)
-                tell(f"exported {writer.runs:,} runs")
+                tell(f"exported {count(writer.runs, 'run')}")
             file.write(writer.end())
     said.tell()
-    hint(f"exported {writer.runs:,} runs of {store.url}, namespace {store.namespace}")
+    hint(f"exported {count(writer.runs, 'run')} of {store.url}, namespace {store.namespace}")
     return Exit.NOT_VERIFIED if said.count["damaged"] else Exit.NOT_FOUND if said.count["missing"] else Exit.OK
 
 
@@ -101,10 +102,12 @@ async def import_runs(
     said, salt = Trouble(), secrets.token_hex(8)
     batch: list[Import] = []
     size, torn = 0, None
-    async with place.store(creates=True) as store:
-        with _read(file) as opened, progress("importing") as tell:
+    # The store is opened for the first runs: what is no export makes none.
+    async with AsyncExitStack() as opened:
+        into = _Into(place, opened, said)
+        with _read(file) as lines, progress("importing") as tell:
             try:
-                async for found in archive.Reader().read(_lines(opened)):
+                async for found in archive.Reader().read(_lines(lines)):
                     if isinstance(found, CorruptRecord):
                         said.add("damaged", found.run_id or "", found.message)
                         continue
@@ -115,12 +118,12 @@ async def import_runs(
                         continue
                     size += sum(len(row.body) for row in found.rows) + sum(map(len, found.blobs.values()))
                     if len(batch) >= BATCH_RUNS or size > BATCH_BYTES:
-                        await _bring(store, batch, said)
+                        await into.bring(batch)
                         batch, size = [], 0
-                        tell(f"imported {said.count['imported']:,} runs")
+                        tell(f"imported {count(said.count['imported'], 'run')}")
             except CorruptRecord as error:
                 torn = error  # what came whole before it stays
-            await _bring(store, batch, said)
+            await into.bring(batch)
     said.tell()
     _tell_counts(said, output)
     if torn is not None:
@@ -130,22 +133,34 @@ async def import_runs(
     return Exit.CONFLICT if said.count["conflict"] else Exit.OK
 
 
-async def _bring(store: Store, batch: list[Import], said: Trouble) -> None:
-    from tenure.core.run import Answer, Verdict, Why
-    from tenure.errors import CorruptRecord
+@dataclass(slots=True)
+class _Into:
+    """The store that an import goes into, opened when the first run is there."""
 
-    answers = await store.commit_many(batch) if batch else []
-    for change, answer in zip(batch, answers, strict=True):
-        if not isinstance(answer, Answer):
-            raise answer
-        if answer.ok:
-            said.count["imported" if answer.verdict is Verdict.LANDED else "already"] += 1
-        elif answer.why is Why.CONFLICT:
-            text = f"another run {change.run} is in {store.url}; delete or rename one of them"
-            said.add("conflict", change.run, text)
-        else:
-            message = f"run {change.run} was not taken in ({answer.why}); see `tenure show {change.run} --raw`"
-            raise CorruptRecord(message, run_id=change.run)
+    place: Place
+    opened: AsyncExitStack
+    said: Trouble
+    store: Store | None = None
+
+    async def bring(self, batch: list[Import]) -> None:
+        """Bring in some runs, and count what became of each."""
+        from tenure.core.run import Answer, Verdict, Why
+        from tenure.errors import CorruptRecord
+
+        if not batch:
+            return
+        store = self.store = self.store or await self.opened.enter_async_context(self.place.store(creates=True))
+        for change, answer in zip(batch, await store.commit_many(batch), strict=True):
+            if not isinstance(answer, Answer):
+                raise answer
+            if answer.ok:
+                self.said.count["imported" if answer.verdict is Verdict.LANDED else "already"] += 1
+            elif answer.why is Why.CONFLICT:
+                text = f"another run {change.run} is in {store.url}; delete or rename one of them"
+                self.said.add("conflict", change.run, text)
+            else:
+                message = f"run {change.run} was not taken in ({answer.why}); see `tenure show {change.run} --raw`"
+                raise CorruptRecord(message, run_id=change.run)
 
 
 def _tell_counts(said: Trouble, output: Shape) -> None:
@@ -153,8 +168,9 @@ def _tell_counts(said: Trouble, output: Shape) -> None:
     if output is not Shape.TABLE:
         write_json(counts, output)
         return
+    already = f"{counts['already']:,} {'was' if counts['already'] == 1 else 'were'}"
     extra = "".join(f", {counts[name]:,} {name}" for name in ("conflict", "damaged") if counts[name])
-    write(f"{counts['imported']:,} runs imported, {counts['already']:,} were there already{extra}\n")
+    write(f"{count(counts['imported'], 'run')} imported, {already} there already{extra}\n")
 
 
 async def new_history(place: Place) -> int:

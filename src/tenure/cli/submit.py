@@ -168,12 +168,11 @@ async def _told(ledger: Ledger, handle: Handle[Any]) -> AsyncIterator[None]:
                 watching.cancel_scope.cancel()
 
 
-def read_input(text: str, /) -> Any:
+def read_input(text: str, /, *, origin: str = "the input") -> Any:
     """Return the JSON value of an argument: the text itself, the file after an @, or stdin for a dash."""
     from tenure.core import canonical
     from tenure.errors import InvalidContent
 
-    origin = "the input"
     if text == "-":
         origin, data = "stdin", sys.stdin.buffer.read()
     elif text.startswith("@"):

@@ -11,7 +11,7 @@ from tenure.cli.exits import Exit
 from tenure.cli.output import OutputOption, Shape, hint, show_table_page, write_json
 from tenure.cli.place import Place, command
 
-WIDTHS = (8, 12, 18, 5, 14, 7)
+WIDTHS = (8, 12, 18, 5, 24, 7)
 """Of the columns: what comes is not known when the first line is printed."""
 
 

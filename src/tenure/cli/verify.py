@@ -10,6 +10,7 @@ import typer
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, write, write_values
 from tenure.cli.place import Place, command
+from tenure.core.text import count
 
 if TYPE_CHECKING:
     from tenure.core.journal import Finding
@@ -114,7 +115,7 @@ class _Tally:
         if not self._runs:
             hint("no such run is in the store")
         elif self._output is Shape.TABLE and self._runs > 1:
-            write(f"{self._runs} runs, {self._failed} not verified\n")
+            write(f"{count(self._runs, 'run')}, {self._failed:,} not verified\n")
         return Exit.NOT_VERIFIED if self._failed else Exit.OK
 
     async def _counted(self, found: AsyncIterator[Verification]) -> AsyncIterator[Verification]:
@@ -133,7 +134,8 @@ class _Tally:
 def _show(found: Verification) -> None:
     stats = found.stats
     said = "verified" if found.ok else "NOT VERIFIED"
-    looked = f"{stats.commits} commits, {stats.events} events, {stats.requests} requests, {stats.blocks} blocks"
+    counts = {"commit": stats.commits, "event": stats.events, "request": stats.requests, "block": stats.blocks}
+    looked = ", ".join(count(number, noun) for noun, number in counts.items())
     write(f"{found.run} {said} ({looked})\n")
     for label, findings in (("failure", found.failures), ("inconclusive", found.inconclusive)):
         for one in findings:

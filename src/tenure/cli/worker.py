@@ -99,7 +99,10 @@ def read_retention(given: list[str], /) -> dict[str, float]:
 
     kept = {}
     for text in given:
-        status, _, time = text.partition("=")
+        status, mark, time = text.partition("=")
+        if not mark:
+            message = f"{text[:40]!r} says no length of time; write STATUS=TIME, for example completed=7d"
+            raise UsageError(message)
         kept[status] = read_seconds(time)
     try:
         retention({**kept})

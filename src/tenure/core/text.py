@@ -16,6 +16,12 @@ def shown(value: object, /) -> str:
         return f"of type {type(value).__name__}"
 
 
+def count(number: int, noun: str, /) -> str:
+    """Return a number with its noun: 1 run, 2 runs, 1,234 runs, 3 crashes."""
+    ending = "" if number == 1 else "es" if noun.endswith("sh") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
 def share(before: bytes, after: bytes, /) -> float:
     """Return which part of `after` stands at the begin or the end of `before` as well; 0 for less than two fifths."""
     most = min(len(before), len(after))

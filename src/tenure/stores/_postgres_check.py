@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 
 import psycopg
 
+from tenure.core.text import count
 from tenure.errors import StoreUnsafe
 from tenure.store import Durability, Finding, Grade
 from tenure.stores._postgres_connect import Address, Connection, translated, unreached
@@ -16,7 +18,7 @@ _LOG = logging.getLogger("tenure.stores.postgres")
 QUESTION = """
 SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_setting('fsync') = 'on',
     current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'),
-    current_setting('synchronous_standby_names') <> '',
+    current_setting('synchronous_standby_names'),
     (SELECT count(*)::integer FROM pg_stat_replication),
     (SELECT count(*)::integer FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
     pg_backend_pid(), current_setting('default_transaction_read_only') = 'on'
@@ -35,6 +37,8 @@ NEEDS = {
     Durability.REPLICATED_DISK: "on",
 }
 """What a commit waits for at each level; `on` waits for standbys only where synchronous_standby_names has some."""
+_NAMES = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(?P<number>\d+)\s*\((?P<listed>.*)\)|(?P<bare>.+))\s*", re.IGNORECASE)
+"""synchronous_standby_names: `FIRST n (a, b)`, `ANY n (a, b)`, `n (a, b)`, or `a, b`, which is FIRST 1."""
 _REPLICATED = (Durability.REPLICATED, Durability.REPLICATED_DISK)
 
 
@@ -47,12 +51,27 @@ class Server:
     fsync: bool
     full_pages: bool
     commit: str
-    names_standbys: bool
+    names: str
     standbys: int
     synchronous: int
     backend_pid: int
     read_only: bool
     pooled: bool = False
+
+    @property
+    def names_standbys(self) -> bool:
+        """Return whether commits wait for a standby, if there is one."""
+        return self.names != ""
+
+    @property
+    def every_standby(self) -> bool:
+        """Return whether each standby that could be promoted has to have a commit before it is acknowledged."""
+        found = _NAMES.fullmatch(self.names)
+        if found is None:
+            return False
+        listed = {name.strip().strip('"').lower() for name in (found["listed"] or found["bare"]).split(",")}
+        # Behind a * stands whoever is attached, and who was yesterday may be promoted tomorrow.
+        return "*" not in listed and int(found["number"] or 1) >= max(len(listed), self.standbys)
 
     @property
     def shown(self) -> str:
@@ -75,7 +94,7 @@ async def server_of(connection: Connection, where: Address, /) -> Server:
         fsync=fsync,
         full_pages=pages,
         commit=commit,
-        names_standbys=names,
+        names=names,
         standbys=standbys,
         synchronous=synchronous,
         backend_pid=pid,
@@ -148,6 +167,13 @@ def _offered(server: Server, where: Address) -> Durability:
     return level
 
 
+def safe(level: Durability, server: Server, /) -> str:
+    """Return why no acknowledged grant can be missing after a history change: disk, replicated, or empty."""
+    if level is Durability.DISK:
+        return "disk"
+    return "replicated" if level in _REPLICATED and server.every_standby else ""
+
+
 def sync_of(level: Durability, /) -> str:
     """Return what a commit waits for at a level; `local` where no standby is counted, which is the same."""
     return NEEDS[level] if level in _REPLICATED or level is Durability.MEMORY else "local"
@@ -172,14 +198,7 @@ def findings(server: Server, level: Durability, where: Address, migrations: str,
         ),
     ]
     if level in _REPLICATED:
-        found.append(
-            Finding(
-                name="standbys",
-                level=ok if server.synchronous else Grade.PROBLEM,
-                text=f"{server.synchronous} of {server.standbys} attached standbys are synchronous",
-                fix="" if server.synchronous else "start a standby that synchronous_standby_names names",
-            )
-        )
+        found.append(_of_standbys(server))
     if server.pooled:
         found.append(
             Finding(
@@ -191,6 +210,16 @@ def findings(server: Server, level: Durability, where: Address, migrations: str,
             )
         )
     return found
+
+
+def _of_standbys(server: Server) -> Finding:
+    text = f"{server.synchronous} of {count(server.standbys, 'attached standby')} synchronous"
+    if not server.synchronous:
+        fix = "start a standby that synchronous_standby_names names"
+        return Finding(name="standbys", level=Grade.PROBLEM, text=text, fix=fix)
+    if not server.every_standby:
+        text += f"; not each has all ({server.names}), so after a promotion runs wait for the longest ttl"
+    return Finding(name="standbys", level=Grade.OK, text=text)
 
 
 def _on(value: bool) -> str:  # noqa: FBT001 - a value, no choice

@@ -25,8 +25,6 @@ from tenure.stores._postgres_migrate import Standing, migrate, refuse, standing
 from tenure.stores._postgres_speech import Speech
 from tenure.stores._postgres_sql import statements
 
-_SAFE = {Durability.DISK: "disk", Durability.REPLICATED: "replicated", Durability.REPLICATED_DISK: "replicated"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
@@ -50,6 +48,7 @@ class Session:
         self._wish = wish
         self.namespace = wish.namespace
         self._sync = check.sync_of(self.level)
+        self._safe = check.safe(self.level, server)
         self._native = self._boot = ""
         self.sql = statements("read.sql", where.schema)
         self._owned: set[asyncio.Task[Any]] = set()
@@ -110,7 +109,7 @@ class Session:
             "space": self._wish.namespace,
             "native": self._native,
             "boot": self._boot,
-            "safe": _SAFE.get(self.level, ""),
+            "safe": self._safe,
             "sync": self._sync,
             **({} if clock is None else {"test_us": clock.now_ms() * 1000}),
         }

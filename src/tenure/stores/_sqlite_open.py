@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -163,6 +165,10 @@ def _check_place(place: Place) -> None:
             f"{place.path} is empty but its log is not: it was cut off; restore both from a backup, or move both away"
         )
         raise StoreUnsafe(message)
+    # It holds all that runs were given, and SQLite gives its log the mode of the file. What cannot be made here, SQLite
+    # says why.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
 
 
 def _size(path: Path) -> int:

@@ -173,9 +173,10 @@ class Transaction:
 
     def new_history(self, salt: str) -> None:
         """Give the file another salt: who was granted before has to show that what it knows still stands."""
-        self.connection.execute(FILE["set_salt"], (salt,))
+        since_ms = self._facts.now_ms
+        self.connection.execute(FILE["set_salt"], (salt, since_ms))
         # What is decided next in this transaction belongs to the new history.
-        self._facts = replace(self._facts, epoch=epoch(self._place.boot, salt))
+        self._facts = replace(self._facts, epoch=epoch(self._place.boot, salt), since_ms=since_ms)
 
     def _raise_floor(self, run: Run) -> None:
         self.connection.execute(FILE["raise_floor"], (run.token, self.space))

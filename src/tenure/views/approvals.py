@@ -76,6 +76,12 @@ def _standing(request: OpenRequest) -> str:
 
 def _advice(request: OpenRequest) -> str:
     who, name = about(request.id)
+    if request.standing is Standing.VOID:
+        return "it was revoked: the run asks anew as soon as it goes on, under another name"
+    if request.standing is Standing.DECIDED and who != RESOLVE:
+        return f"tenure approvals revoke {request.run_id} {request.id}"
+    if request.standing is Standing.EXPIRED:
+        return "nobody can decide any more: the run says what follows as soon as it goes on"
     if who == RESOLVE:
         call = name.removeprefix("step:").partition("#")[0]
         return f"tenure resolve {request.run_id} {call} --result VALUE|--repeat|--fail"

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tenure.views.figures import clean, count, cut, duration, instant, short_id
+from tenure.core.text import count
+from tenure.views.figures import clean, cut, duration, instant, short_id
 from tenure.views.timeline import Bar, Chart, Dot, Lane, Mark, Span
 
 if TYPE_CHECKING:

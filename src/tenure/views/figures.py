@@ -72,9 +72,3 @@ def _escaped(char: str) -> str:
 def cut(text: str, width: int, /) -> str:
     """Return the text in at most `width` characters, with an ellipsis where it was cut."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
-
-
-def count(number: int, noun: str, /) -> str:
-    """Return a number with its noun: 1 run, 2 runs, 1,234 runs, 3 crashes."""
-    ending = "" if number == 1 else "es" if noun.endswith("sh") else "s"
-    return f"{number:,} {noun}{ending}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tenure.core.text import count
 from tenure.store import Finding, Grade
-from tenure.views.figures import clean, count
+from tenure.views.figures import clean
 
 if TYPE_CHECKING:
     from rich.text import Text

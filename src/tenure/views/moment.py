@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.core.messages import to_json, usage_to_json
+from tenure.core.text import count
 from tenure.forking import Moment
-from tenure.views.figures import clean, count, cut
+from tenure.views.figures import clean, cut
 
 WIDTH = 160
 

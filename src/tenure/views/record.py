@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tenure.core.rules import TERMINAL
 from tenure.core.run import Run, Status
-from tenure.views.figures import ago, clean, count, duration, instant
+from tenure.core.text import count
+from tenure.views.figures import ago, clean, duration, instant
 from tenure.views.tables import STATUS_STYLE, note_on
 from tenure.views.values import left_ms
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tenure.core.rules import TERMINAL
 from tenure.core.run import GrantLine, Item, Run, Status
+from tenure.core.text import count
 from tenure.store import Refused
-from tenure.views.figures import ago, clean, clock_time, count, cut, duration, instant
+from tenure.views.figures import ago, clean, clock_time, cut, duration, instant
 from tenure.views.values import left_ms, readable
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from tenure.views.figures import count
+from tenure.core.text import count
 from tenure.views.tables import Cell, Table
 
 

@@ -11,8 +11,8 @@ INSERT INTO file (one, schema, salt, boot, offset_us, ceiling_us, since_ms) VALU
 UPDATE file SET boot = ?, offset_us = ?, since_ms = ?;
 
 -- name: set_salt
--- Give the file another history. salt; returns nothing.
-UPDATE file SET salt = ?;
+-- Give the file another history. salt, since_ms; returns nothing.
+UPDATE file SET salt = ?, since_ms = ?;
 
 -- name: raise_ceiling
 -- Promise that no time given out is later. ceiling_us; returns nothing.
