@@ -144,7 +144,7 @@ def _decided(item: Item, run: Run | None, run_id: str) -> RequestClosed:
         said = {}
     by = printable(str(said.get("by") or "somebody"))[:200] if isinstance(said, dict) else "somebody"
     stands = "a new request is opened when the run goes on" if item.ask is Ask.REVOKE else "that stands"
-    how = _HOW.get(said.get("how"), "") if isinstance(said, dict) else ""
+    how = _HOW.get(str(said.get("how")), "") if isinstance(said, dict) else ""
     message = f"request {item.name!r} of run {run_id} was {done} first, by {by}{how}, and {stands}; see `tenure show`"
     return RequestClosed(message, run=run, run_id=run_id)
 
