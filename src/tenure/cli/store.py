@@ -149,8 +149,9 @@ class _Into:
 
         if not batch:
             return
-        store = self.store or await self.opened.enter_async_context(self.place.store(creates=True))
-        self.store = store
+        if self.store is None:
+            self.store = await self.opened.enter_async_context(self.place.store(creates=True))
+        store = self.store
         for change, answer in zip(batch, await store.commit_many(batch), strict=True):
             if not isinstance(answer, Answer):
                 raise answer
