@@ -29,6 +29,7 @@ CUT_S = 5.0
 PATIENCE_S = 5.0
 OVERDUE_LOOK_S = 1.0
 BEAT_TTL_MS = 60_000
+LEAVE_S = 1.0
 EXIT_STATUS = 70
 """Internal software error, as sysexits has it."""
 
@@ -151,7 +152,7 @@ class Slots:
     async def leave(self) -> None:
         """Let this worker's row end now: who stops in good order is neither live nor silent."""
         if self._beat_ns >= 0:
-            with suppress(TenureError):
+            with anyio.move_on_after(LEAVE_S), suppress(TenureError):
                 await self._ledger.store.beat(self._row(), ttl_ms=0)
 
     def _row(self) -> Beat:
@@ -198,7 +199,7 @@ class Slots:
         # The worker's tasks are cancelled as soon as its slots are empty.
         with anyio.move_on_after(CUT_S, shield=True):
             await self._ledger.claims.give_back(lease, reason="the worker drains")
-            with suppress(TenureError):
+            with anyio.move_on_after(LEAVE_S), suppress(TenureError):
                 await self._ledger.store.wake("due")
         self._reports.ended(lease.grant)
 

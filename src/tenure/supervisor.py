@@ -30,6 +30,7 @@ log = logging.getLogger("tenure.supervisor")
 TICK_S = 0.5
 CUT_S = 5.0
 LONG_S = 2.0
+FORGET_S = 1.0
 FIRST_PAUSE_S = 0.5
 LAST_PAUSE_S = 30.0
 
@@ -172,9 +173,9 @@ class Supervisor:
 
     async def _forget(self, child: Spawned) -> None:
         """Let the row of a dead worker end: who asks the doctor is told of those that live."""
-        if child.owner:
+        if child.owner and not child.drained:
             row = Beat(name=child.owner, host=socket.gethostname(), pid=child.process.pid, kinds=(), slots=0, busy=0)
-            with suppress(TenureError):
+            with anyio.move_on_after(FORGET_S), suppress(TenureError):
                 await self._store.beat(row, ttl_ms=0)
 
     def _order_look(self) -> None:
