@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import os
-import sys
-import sysconfig
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from tenure.active import ActiveRun
@@ -20,7 +13,7 @@ from tenure.calling import hints_of, readable, unwrapped
 from tenure.codec import from_json_value, round_trip
 from tenure.core import ids
 from tenure.core.budget import Budget
-from tenure.errors import NotAllowed, TenureError, UnknownKind
+from tenure.errors import NotAllowed, UnknownKind
 from tenure.redaction import Redaction, redaction_of
 
 In = TypeVar("In")
@@ -246,57 +239,3 @@ class App:
             return
         async with self._lifespan(self) as deps:
             yield deps
-
-
-def find_app(path: str, /) -> tuple[str, str]:
-    """Return module and name of `module:name` without importing it; NotAllowed if there is no such module."""
-    module, _, name = path.partition(":")
-    if not module or not name:
-        message = f"{path[:80]!r} does not name an app; write module:app, for example fleet:app"
-        raise NotAllowed(message)
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds text
-        sys.path.insert(0, here)
-    try:
-        known = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError as error:
-        known = not f"{module}.".startswith(f"{error.name}.")
-    except ValueError:
-        known = False
-    except (Exception, SystemExit):  # noqa: BLE001 - of the package around it: whoever loads it tells where
-        known = True
-    if not known:
-        message = f"there is no module {module!r} here or on the Python path; run it where the module is"
-        raise NotAllowed(message)
-    return module, name
-
-
-def load_app(path: str, /) -> App:
-    """Return the app that `module:name` names; NotAllowed says what is wrong with it, and where."""
-    module, name = find_app(path)
-    try:
-        found = importlib.import_module(module)
-    except TenureError:
-        raise
-    except (Exception, SystemExit) as error:
-        message = f"{path} cannot be loaded: {_told(error)}; mend that, TENURE_LOG=debug shows the way there"
-        raise NotAllowed(message) from error
-    app = getattr(found, name, None)
-    if not isinstance(app, App):
-        apps = sorted(known for known, value in vars(found).items() if isinstance(value, App))
-        what = f"has no {name!r}" if app is None else f"has {name!r}, which is of type {type(app).__name__} and no App"
-        has = f"its apps: {', '.join(f'{module}:{known}' for known in apps)}" if apps else "it has no tenure.App at all"
-        message = f"module {module} {what}; name one that it has ({has})"
-        raise NotAllowed(message)
-    return app
-
-
-def _told(error: BaseException) -> str:
-    """What a module raised, in one line, with the last place in somebody's own code."""
-    said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    if isinstance(error, SyntaxError):
-        return f"{said.partition(' (')[0]}, in {error.filename}, line {error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    others = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
-    own = [frame for frame in frames if not frame.filename.startswith(others)]
-    place = (own or frames)[-1]
-    return f"{said}, in {place.filename}, line {place.lineno}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tenure import ActiveRun, App, InvalidContent, InvalidId, Kind, NotAllowed, UnknownKind
-from tenure.app import load_app
+from tenure.loading import load_app
 
 
 def test_a_name_is_taken_once_and_has_an_alphabet() -> None:

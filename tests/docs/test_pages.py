@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from tenure import App, Ledger, Status, Worker, open_store
-from tenure.app import load_app
 from tenure.cli.app import build
+from tenure.loading import load_app
 
 ROOT = Path(__file__).parent.parent.parent
 

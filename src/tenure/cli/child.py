@@ -15,10 +15,11 @@ from typing import Any
 
 import anyio
 
-from tenure.app import App, load_app
+from tenure.app import App
 from tenure.child import Pipe, first_order, take_orders_only_by_pipe, work
 from tenure.cli.lines import LineFormatter
 from tenure.errors import TenureError
+from tenure.loading import load_app
 from tenure.stores import open_store
 
 

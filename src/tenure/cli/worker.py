@@ -59,8 +59,8 @@ async def worker(
     The first signal drains: steps in hand end, runs are handed back. The second stops at once.
     """
     from tenure import health as answers
-    from tenure.app import find_app
     from tenure.core import ids
+    from tenure.loading import find_app
 
     find_app(app)
     wanted = [ids.kind_name(name) for name in kinds.split(",")] if kinds is not None else None
@@ -112,7 +112,7 @@ def read_retention(given: list[str], /) -> dict[str, float]:
 
 
 async def _here(place: Place, path: str, *, at: tuple[str, int] | None, **settings: Any) -> None:
-    from tenure.app import load_app
+    from tenure.loading import load_app
     from tenure.worker import Worker
 
     app = load_app(path)
@@ -191,7 +191,7 @@ async def sweep(
 
     With an app, each of them is claimed and recovered here, once.
     """
-    from tenure.app import load_app
+    from tenure.loading import load_app
     from tenure.sweep import Sweeper
 
     found = load_app(app) if app is not None else None
