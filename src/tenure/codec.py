@@ -6,10 +6,11 @@ before any content is read; what cannot be read at all is CorruptRecord, never a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tenure.core import canonical
 from tenure.core.run import SCHEMA, Ask, GrantLine, Item, Outcome, Request, Row, Run, Status
@@ -59,9 +60,9 @@ def unpack_run(fields: Mapping[str, str], /) -> Run:
             status=Status(fields["status"]),
             requests=unpack_requests(fields["requests"]),
             wants=unpack_names(fields["wants"]),
-            tags=canonical.decode(fields["tags"].encode()) if fields["tags"] else {},
+            tags=unpack_tags(fields["tags"]),
             outcome=unpack_outcome(fields["outcome"]),
-            grants=tuple(unpack_grant(line) for line in fields["grants"].split("\n") if line),
+            grants=unpack_grants(fields["grants"]),
         )
     except (KeyError, ValueError, TypeError, InvalidContent) as error:
         message = (
@@ -87,7 +88,9 @@ def pack_grant(line: GrantLine, /) -> str:
 
 def unpack_grant(text: str, /) -> GrantLine:
     """Return the line of the grant log that `pack_grant` wrote."""
-    ordinal, token, owner, from_ms, until_ms, ended, step, reason, by = canonical.decode(text.encode())
+    # With one bracket it cannot be nested, and in a list of texts nothing else has to be refused.
+    parts = json.loads(text) if text.count("[") == 1 and "{" not in text else canonical.decode(text.encode())
+    ordinal, token, owner, from_ms, until_ms, ended, step, reason, by = parts
     return GrantLine(
         ordinal=int(ordinal),
         token=int(token),
@@ -99,6 +102,16 @@ def unpack_grant(text: str, /) -> GrantLine:
         reason=reason,
         by=by,
     )
+
+
+def unpack_grants(text: str, /) -> tuple[GrantLine, ...]:
+    """Return the grant log: one line a grant."""
+    return tuple(unpack_grant(line) for line in text.split("\n") if line)
+
+
+def unpack_tags(text: str, /) -> Mapping[str, str]:
+    """Return the tags of a record, of which the empty text says that there are none."""
+    return cast("Mapping[str, str]", canonical.decode(text.encode())) if text else {}
 
 
 def pack_requests(requests: Mapping[str, Request], /) -> str:

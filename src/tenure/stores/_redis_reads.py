@@ -97,15 +97,20 @@ async def due(
         *(pack("ZRANGE", keys.due(k), "-inf", "+inf", "BYSCORE", "LIMIT", 0, limit, "WITHSCORES") for k in wanted),
     )
     now = int(seconds) * 1000 + int(us) // 1000 if now_ms is None else now_ms
-    hints = []
+    hints: list[Hint] = []
     for kind, flat in zip(wanted, replies, strict=True):
         for member, score in zip(flat[::2], flat[1::2], strict=True):
-            run_id, _, rest = member.decode(errors="replace").partition(" ")
-            token, _, priority = rest.partition(" ")
-            due_ms = int(float(score))
-            if due_ms <= now and token.isdecimal() and priority.removeprefix("-").isdecimal():
-                hints.append(Hint(run=run_id, kind=kind, due_ms=due_ms, token=int(token), priority=int(priority)))
-    return sorted(hints, key=lambda hint: (hint.due_ms, hint.run))[:limit], now
+            if (due_ms := int(float(score))) > now:
+                break  # they come the earliest first
+            parts = member.decode(errors="replace").split(" ")
+            if len(parts) == 3 and parts[1].isdecimal() and parts[2].removeprefix("-").isdecimal():
+                hints.append(Hint(run=parts[0], kind=kind, due_ms=due_ms, token=int(parts[1]), priority=int(parts[2])))
+    hints.sort(key=_due)
+    return hints[:limit], now
+
+
+def _due(hint: Hint) -> tuple[int, str]:
+    return hint.due_ms, hint.run
 
 
 async def next_due_ms(ask: Ask, keys: Keys, kinds: Sequence[str], /) -> int | None:

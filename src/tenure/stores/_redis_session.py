@@ -106,7 +106,7 @@ class Session:
             shard.entries.clear()
         for hint in hints:
             self.kinds[hint.run] = hint.kind
-            self.of(hint.run).entries[hint.run] = hint.kind, f"{hint.run} {hint.token} {hint.priority}"
+            self.of(hint.run).entries[hint.run] = hint
 
     async def asked(self, *packed: bytes) -> list[Reply]:
         """Return the replies of the first shard, which keeps what belongs to no run."""

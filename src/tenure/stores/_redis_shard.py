@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError
 from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Claim, Delete, Facts, Import, Renew, Why
 from tenure.errors import OutcomeUnknown, StoreTooNew, StoreUnavailable, TenureError
-from tenure.store import Finding
+from tenure.store import Finding, Hint
 from tenure.stores import _redis_check as check
 from tenure.stores import _redis_diagnosis as diagnosis
 from tenure.stores._redis_address import Address
@@ -42,8 +42,8 @@ class Shard:
     salt: str = ""
     ttl_ms: int = 0
     large: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    entries: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The kind and the index entry of each run that the last look found due."""
+    entries: dict[str, Hint] = field(default_factory=dict)
+    """What the last look found due, by run."""
 
     @classmethod
     def on(cls, road: Road, keys: Keys, kinds: KindMemo, where: Address, clock: Clock | None, /) -> Shard:
@@ -199,9 +199,10 @@ class Shard:
 
         When the record is made good again, the repair pass finds that its entry is missing.
         """
-        kind, member = self.entries.pop(run_id, ("", ""))
-        if member:
-            await self.asked(pack("ZREM", self.keys.due(kind), member))
+        hint = self.entries.pop(run_id, None)
+        if hint is not None:
+            entry = f"{hint.run} {hint.token} {hint.priority}"
+            await self.asked(pack("ZREM", self.keys.due(hint.kind), entry))
 
     async def _lay_down_parts(self, change: Change) -> TenureError | None:
         """Lay down what an import brings in, a page at a time; other payloads go along with their script."""

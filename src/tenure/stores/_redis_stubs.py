@@ -36,11 +36,15 @@ from tenure.stores._redis_keys import LARGE_BYTES, STATUSES, Keys, KindMemo
 from tenure.stores._redis_line import Part, pack
 from tenure.stores._redis_script import Call, script
 
-MANY: dict[type[Change], int] = {Renew: 50, Claim: 10}
+MANY: dict[type[Change], int] = {Renew: 50, Claim: 20}
 """How many renewals or claims one script decides: a longer one would hold up everybody else."""
 
 _Payload: TypeAlias = tuple[str, str, bytes]
 """A large payload: the name it will last under, its digest, its bytes."""
+
+
+_Terms: TypeAlias = tuple[str, int, tuple[str, ...] | None, tuple[str, ...] | None, str, int, bool, bool, int]
+"""What a claim asks for apart from its run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +140,30 @@ class Stubs:
 
     def _claim(self, changes: Sequence[Claim]) -> Call:
         states = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED, Status.QUARANTINED)
-        keys, args = [self.keys.status(status) for status in states], list[Part]()
+        keys, asked = [self.keys.status(status) for status in states], list[Part]()
+        # Who claims many runs at once asks for all of them on the same terms.
+        terms: dict[_Terms, int] = {}
         for c in changes:
             kind = self.kinds[c.run] or (c.kinds[0] if c.kinds else "")
-            keys += [self.keys.run(c.run), self.keys.due(kind)]
-            args += [c.run, kind, c.nonce, c.owner, c.ttl_ms, "" if c.token is None else c.token]
-            args += [_names(c.kinds), _names(c.code_versions), c.code_version, c.schema]
-            args += [_flag(c.alone), _flag(c.blame), c.max_crashes]
-        return self._call("claim", keys, args)
+            keys += (self.keys.run(c.run), self.keys.due(kind))
+            mine = (
+                c.owner,
+                c.ttl_ms,
+                c.kinds,
+                c.code_versions,
+                c.code_version,
+                c.schema,
+                c.alone,
+                c.blame,
+                c.max_crashes,
+            )
+            number = terms.setdefault(mine, len(terms) + 1)
+            asked += (c.run, kind, c.nonce, "" if c.token is None else c.token, number)
+        args: list[Part] = [len(terms)]
+        for owner, ttl_ms, kinds, code_versions, code_version, schema, alone, blame, max_crashes in terms:
+            args += (owner, ttl_ms, _names(kinds), _names(code_versions), code_version, schema)
+            args += (_flag(alone), _flag(blame), max_crashes)
+        return self._call("claim", keys, [*args, *asked])
 
     def _commit(self, change: Commit) -> Call:
         row, keys = change.row, self.keys

@@ -2,23 +2,115 @@
 -- Take the leases of many runs that are due, each by its name and decided alone.
 --
 -- KEYS[3..6] the status indexes of queued, running, suspended, quarantined; then for each run its record and due index
--- ARGV[4..] for each run: id, its kind (for the due index), nonce, owner, ttl in ms, token as found or '', kinds and code
--- versions ('' for any, else one a line between line breaks), own code version, schema, '1' if alone, '1' if a takeover
--- counts as a crash, max crashes
--- Returns one answer for each run; {'again', 'kind', kind} where the due index named is another's.
+-- ARGV[4] how many terms there are; for each: owner, ttl in ms, kinds and code versions ('' for any, else one a line
+-- between line breaks), own code version, schema, '1' if alone, '1' if a takeover counts as a crash, max crashes; then for
+-- each run: id, its kind (for the due index), nonce, token as found or '', the number of its terms from 1 on
+-- Returns one answer for each run; {'again', 'kind', kind} where the due index named is another's. One that landed is one
+-- text, because many small ones cost more than all the rest: 'landed', now in us, and the values of the record in the order
+-- in which they are read below, with a NUL between them (no text of a record has one).
 
 -- include head.lua
--- include law.lua
 
 local f = look()
 if not f then return {'again', 'meta'} end
+local TERMS, FIELDS = 9, 33
 local statuses = {queued = KEYS[3], running = KEYS[4], suspended = KEYS[5], quarantined = KEYS[6]}
-local indexes_sound = true
+local indexes_sound, due_sound = true, {}
 for i = 3, 6 do indexes_sound = indexes_sound and read('ZCARD', KEYS[i]) ~= nil end
+for i = 8, #KEYS, 2 do
+  if due_sound[KEYS[i]] == nil then due_sound[KEYS[i]] = read('ZCARD', KEYS[i]) ~= nil end
+end
+
+local terms, first = {}, 5 + TERMS * ARGV[4]
+for at = 5, first - 1, TERMS do
+  terms[#terms + 1] = {
+    owner = ARGV[at], ttl_ms = ARGV[at + 1], kinds = ARGV[at + 2], code_versions = ARGV[at + 3],
+    code_version = ARGV[at + 4], schema = ARGV[at + 5], alone = ARGV[at + 6], blame = ARGV[at + 7],
+    max_crashes = ARGV[at + 8], until_ms = text(f.ms + ARGV[at + 1]),
+    good = not find(ARGV[at], '[%z\1-\31"\\]') and (f.max_ttl_ms == 0 or tonumber(ARGV[at + 1]) <= f.max_ttl_ms),
+  }
+end
 
 local function offers(names, name)
   return names == '' or find(names, '\n' .. name .. '\n', 1, true) ~= nil
 end
+
+local function values_at(key)
+  return redis.pcall('HMGET', key, 'schema', 'version', 'attempt', 'crashes', 'failures', 'granted_ttl_ms',
+    'lease_until_ms', 'step', 'last_seq', 'base_seq', 'inbox_seq', 'touch', 'created_ms', 'updated_ms', 'due_ms',
+    'token', 'priority', 'cancel_by_ms', 'id', 'kind', 'code_version', 'nonce', 'epoch', 'owner', 'head', 'parent',
+    'input_digest', 'status', 'requests', 'wants', 'tags', 'outcome', 'grants')
+end
+
+-- At a glance: a run that waits for its first lease, or was never held up, in a record without anything rare. What does
+-- not pass is judged by the law below, which reads it anew.
+local NUMBERS = '^' .. string.rep('%d+ ', 14) .. '%d+$'
+local may_be_anybodys = not f.lossy or f.ms >= f.since_ms + f.max_ttl_ms
+local left, gone, come, moved = {}, {}, {}, {queued = {}, suspended = {}, created = {}}
+
+local function landed(values)
+  return 'landed\0' .. text(f.us) .. '\0' .. table.concat(values, '\0')
+end
+
+local function is_object(json)
+  local good, found = pcall(cjson.decode, json)
+  return good and type(found) == 'table'
+end
+
+local function plain(got, id, kind, nonce, token, t)
+  if got.err then return false end
+  for n = 1, FIELDS do
+    if not got[n] then return false end
+  end
+  return find(table.concat(got, ' ', 1, 15), NUMBERS) and #got[2] < 16 and find(got[16], '^%d+$') and tonumber(got[16]) <= 9007199254740992
+    and find(got[17], '^%-?%d+$') and #got[17] < 16 and got[18] == ''
+    and t.good and got[19] == id and got[20] == kind and got[22] ~= nonce and (token == '' or token == got[16])
+    and (got[28] == 'queued' or got[28] == 'suspended') and tonumber(got[15]) <= f.ms
+    and (may_be_anybodys or got[23] == f.epoch) and offers(t.kinds, kind) and offers(t.code_versions, got[21])
+    and tonumber(got[1]) <= min(t.schema, SCHEMA) and (t.alone == '1' or got[4] == '0') and sub(id, 1, 1) ~= '_'
+    and got[29] == '' and got[30] == '' and (got[31] == '' or is_object(got[31])) and got[32] == '' and got[33] == ''
+end
+
+local function taken(key, due_key, got, nonce, t)
+  local id, was, now, token = got[19], got[28], text(f.ms), text(max(got[16] + 1, f.us))
+  local removed, added = gone[due_key] or {}, come[due_key] or {}
+  gone[due_key], come[due_key] = removed, added
+  removed[#removed + 1] = id .. ' ' .. got[16] .. ' ' .. got[17]
+  added[#added + 1], added[#added + 2] = t.until_ms, id .. ' ' .. token .. ' ' .. got[17]
+  moved[was][#moved[was] + 1] = id
+  moved.created[#moved.created + 1], moved.created[#moved.created + 2] = got[13], id
+  got[2], got[14], got[16], got[22], got[23], got[24] = text(got[2] + 1), now, token, nonce, f.epoch, t.owner
+  got[6], got[7], got[28] = t.ttl_ms, t.until_ms, 'running'
+  if t.code_version ~= '' then got[21] = t.code_version end
+  got[33] = '["1","' .. token .. '","' .. t.owner .. '","' .. now .. '","0","","0","",""]'
+  call('HSET', key, 'version', got[2], 'updated_ms', now, 'token', token, 'nonce', nonce, 'epoch', f.epoch, 'owner', t.owner,
+    'granted_ttl_ms', t.ttl_ms, 'lease_until_ms', t.until_ms, 'status', 'running', 'code_version', got[21],
+    'grants', got[33])
+  return landed(got)
+end
+
+local answers = {}
+for i = 7, #KEYS, 2 do
+  local number, at = (i - 5) / 2, first + 5 * (i - 7) / 2
+  local got, t = values_at(KEYS[i]), terms[tonumber(ARGV[at + 4])]
+  if indexes_sound and due_sound[KEYS[i + 1]]
+      and plain(got, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], t) then
+    answers[number] = taken(KEYS[i], KEYS[i + 1], got, ARGV[at + 2], t)
+  else
+    left[#left + 1], answers[number] = number, false
+  end
+end
+for due_key, removed in pairs(gone) do
+  call('ZREM', due_key, unpack(removed))
+  call('ZADD', due_key, unpack(come[due_key]))
+end
+for _, status in ipairs({'queued', 'suspended'}) do
+  if #moved[status] > 0 then call('ZREM', statuses[status], unpack(moved[status])) end
+end
+if #moved.created > 0 then call('ZADD', statuses.running, unpack(moved.created)) end
+if #left == 0 then return answers end
+
+-- include law.lua
 
 local function unclaimable(run, c)
   if run.nonce == c.nonce then
@@ -50,7 +142,7 @@ local function claimed(key, due_key, c)
   local why = unclaimable(run, c)
   if why and why ~= 'held' then return refused(why, f, flat_of(run)) end
   if run.kind ~= c.kind then return {'again', 'kind', run.kind} end
-  if not indexes_sound or not read('ZCARD', due_key) then return refused('corrupt', f, flat_of(run)) end
+  if not indexes_sound or not due_sound[due_key] then return refused('corrupt', f, flat_of(run)) end
   if why then
     -- The entry was early, because renewals do not move it; now it is moved, or every look would find it again.
     place(due_key, run, run)
@@ -70,16 +162,15 @@ local function claimed(key, due_key, c)
   save(key, after)
   place(due_key, run, after)
   list(statuses, run, after)
-  return {'landed', '', text(f.us), flat_of(run, after), ''}
+  return landed(values_at(key))
 end
 
-local answers = {}
-for i = 7, #KEYS, 2 do
-  local at = 4 + (i - 7) / 2 * 13
-  answers[#answers + 1] = claimed(KEYS[i], KEYS[i + 1], {
-    id = ARGV[at], kind = ARGV[at + 1], nonce = ARGV[at + 2], owner = ARGV[at + 3], ttl_ms = ARGV[at + 4],
-    token = ARGV[at + 5], kinds = ARGV[at + 6], code_versions = ARGV[at + 7], code_version = ARGV[at + 8],
-    schema = ARGV[at + 9], alone = ARGV[at + 10], blame = ARGV[at + 11], max_crashes = ARGV[at + 12],
-  })
+for _, number in ipairs(left) do
+  local key, at = 5 + 2 * number, first + 5 * (number - 1)
+  local c = setmetatable(
+    {id = ARGV[at], kind = ARGV[at + 1], nonce = ARGV[at + 2], token = ARGV[at + 3]},
+    {__index = terms[tonumber(ARGV[at + 4])]}
+  )
+  answers[number] = claimed(KEYS[key], KEYS[key + 1], c)
 end
 return answers

@@ -13,6 +13,8 @@
 local call, sub, find, match, format = redis.call, string.sub, string.find, string.match, string.format
 local floor, max, min = math.floor, math.max, math.min
 
+local SCHEMA = 2
+
 local function text(number)
   return format('%.0f', number)
 end

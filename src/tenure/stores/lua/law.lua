@@ -3,7 +3,6 @@
 local OPEN = {queued = true, running = true, suspended = true}
 local TERMINAL = {completed = true, failed = true, cancelled = true}
 local GRANTS = 32
-local SCHEMA = 2
 
 local function is_number(value)
   return value and find(value, '^%-?%d+$') and (#value < 16 or math.abs(tonumber(value)) <= 9007199254740992)
