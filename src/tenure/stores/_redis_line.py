@@ -20,6 +20,8 @@ from tenure.stores._redis_reader import NOTHING, Reply, reader
 Part: TypeAlias = bytes | str | int
 
 IDLE_S = 0.01
+LARGE_BYTES = 64 * 1024
+"""From here on a copy costs more than a call."""
 
 try:
     from hiredis import pack_command as _hiredis_pack
@@ -40,12 +42,15 @@ class LineBroken(Exception):
 
 def pack(*parts: Part) -> bytes:
     """Return the bytes of one command."""
-    if _PACK is not None:
-        return _PACK(parts)
+    return _PACK(parts) if _PACK is not None else pack_large(*parts)
+
+
+def pack_large(*parts: Part) -> bytes:
+    """Return the bytes of one command with large parts, of which hiredis makes one copy more."""
     packed = [b"*%d\r\n" % len(parts)]
     for part in parts:
         data = part if isinstance(part, bytes) else str(part).encode()
-        packed.append(b"$%d\r\n%b\r\n" % (len(data), data))
+        packed += (b"$%d\r\n" % len(data), data, b"\r\n")
     return b"".join(packed)
 
 
@@ -74,6 +79,14 @@ class _Wire(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", writer.transport)
         self._writer = writer  # kept, because it closes the transport when it is collected
         self.transport.set_protocol(self)
+
+    def write(self, commands: Sequence[bytes]) -> None:
+        """Send commands in one piece; a large one goes by itself, because joining it would copy it once more."""
+        if max(map(len, commands)) <= LARGE_BYTES:
+            self.transport.write(b"".join(commands))
+            return
+        for command in commands:
+            self.transport.write(command)
 
     def data_received(self, data: bytes) -> None:
         """Hand on each reply that is whole."""
@@ -189,7 +202,7 @@ class Line:
             self._sent.append(_Asked([self._wait], nobody, group=group))
         if self._watch is None and wire.timeout_s is not None:
             self._watch = loop.call_later(wire.timeout_s, self._look)
-        wire.transport.write(b"".join(data))
+        wire.write(data)
 
     def take(self, reply: Reply, /) -> None:
         """Give the next reply to whom it belongs."""

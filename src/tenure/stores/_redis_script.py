@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from tenure.core.run import Change
 from tenure.stores._redis_keys import STAGED_SECONDS
-from tenure.stores._redis_line import Part, pack
+from tenure.stores._redis_line import Part, pack, pack_large
 
 NAMES = ("probe", "commit", "renew", "claim", "create", "rest", "delete", "import")
 _INCLUDE = re.compile(r"^-- include ([a-z]+\.lua)$", re.MULTILINE)
@@ -53,4 +53,4 @@ class Call:
         asked = pack("EVALSHA", script(self.script)[1], len(self.keys), *self.keys, *self.args)
         if not self.staged:
             return [asked]
-        return [*(pack("SET", key, data, "EX", STAGED_SECONDS) for key, data in self.staged), asked]
+        return [*(pack_large("SET", key, data, "EX", STAGED_SECONDS) for key, data in self.staged), asked]
