@@ -6,13 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tenure.codec import (
-    unpack_grants,
     unpack_item,
-    unpack_names,
-    unpack_outcome,
-    unpack_requests,
     unpack_run,
-    unpack_tags,
 )
 from tenure.core import rules
 from tenure.core.run import (
@@ -30,24 +25,13 @@ from tenure.core.run import (
     Verdict,
     Why,
 )
-from tenure.errors import CorruptRecord, InvalidContent, StoreTooNew
+from tenure.errors import CorruptRecord, StoreTooNew
+from tenure.stores._redis_claim import claimed
 from tenure.stores._redis_keys import KindMemo
-from tenure.stores._redis_reader import Reply
+from tenure.stores._redis_reader import Reply, as_text
 from tenure.stores._redis_script import Call
 
 _HOLDING = (None, Status.RUNNING)
-
-_VALUES = (
-    *("schema", "version", "attempt", "crashes", "failures", "granted_ttl_ms", "lease_until_ms", "step", "last_seq"),
-    *("base_seq", "inbox_seq", "touch", "created_ms", "updated_ms", "due_ms", "token", "priority", "cancel_by_ms"),
-    *("id", "kind", "code_version", "nonce", "epoch", "owner", "head", "parent", "input_digest", "status"),
-    *("requests", "wants", "tags", "outcome", "grants"),
-)
-"""The values of a record in the order in which `claim.lua` reads and returns them."""
-
-_NUMBERS = _VALUES.index("cancel_by_ms") + 1
-_STATUSES = {status.value: status for status in Status}
-_NOBODY = Run(id="", kind="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +56,7 @@ def read(call: Call, reply: Reply, kinds: KindMemo, /) -> Iterator[tuple[int, An
 def _answer(change: Change, reply: Reply, now_us: int, kinds: KindMemo) -> Answer | Again | StoreTooNew:
     if isinstance(reply, bytes):
         if isinstance(change, Claim):
-            return _claimed(change, reply, kinds)
+            return claimed(change, reply, kinds)
         return landed(change, reply, now_us)
     verdict, why = reply[0].decode(), reply[1].decode()
     if verdict == "again":
@@ -112,38 +96,6 @@ def facts_of(reply: Reply, /) -> Facts:
     )
 
 
-def _claimed(change: Claim, reply: bytes, kinds: KindMemo) -> Answer:
-    """Return the answer of a claim that landed: one text with the values of the record."""
-    _, us, *values = _text(reply).split("\0")
-    run, now_us = claimed_run(values), int(us)
-    if run is None:
-        return Answer(verdict=Verdict.LANDED, now_us=now_us)
-    kinds[run.id] = run.kind
-    holds = run.status is Status.RUNNING and run.nonce == change.nonce
-    left_ms = max(0, run.lease_until_ms - now_us // 1000) if holds else 0
-    return Answer(verdict=Verdict.LANDED, now_us=now_us, run=run, left_ms=left_ms)
-
-
-def claimed_run(values: Sequence[str], /) -> Run | None:
-    """Return the record of these values, None where there is none that this version can read."""
-    if len(values) != len(_VALUES):
-        return None
-    try:
-        numbers = [int(value) if value else None for value in values[:_NUMBERS]]
-        status, requests, wants, tags, outcome, grants = values[-6:]
-        return _NOBODY.after(
-            **dict(zip(_VALUES, (*numbers, *values[_NUMBERS:-6]), strict=False)),
-            status=_STATUSES[status],
-            requests=unpack_requests(requests),
-            wants=unpack_names(wants),
-            tags=unpack_tags(tags),
-            outcome=unpack_outcome(outcome),
-            grants=unpack_grants(grants),
-        )
-    except (KeyError, ValueError, TypeError, InvalidContent):
-        return None
-
-
 def found_run(flat: Sequence[bytes], /) -> Run | None:
     """Return the record of an answer; None where there is none that this version can read."""
     try:
@@ -159,15 +111,8 @@ def found_run(flat: Sequence[bytes], /) -> Run | None:
 
 def text_fields(flat: Sequence[bytes], /) -> dict[str, str]:
     """Return the fields of a hash as text; what is no UTF-8 stays visible as escapes."""
-    texts = [_text(data) for data in flat]
+    texts = [as_text(data) for data in flat]
     return dict(zip(texts[::2], texts[1::2], strict=True))
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode(errors="backslashreplace")
 
 
 def landed(change: Change, reply: bytes, now_us: int = 0, /) -> Answer:

@@ -38,6 +38,14 @@ def reader(said: Said, /) -> Reader:
     return cast("Reader", hiredis.Reader(protocolError=InvalidResponse, replyError=said, notEnoughData=NOTHING))
 
 
+def as_text(data: bytes, /) -> str:
+    """Return what the server keeps as text; what is no UTF-8 stays visible as escapes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="backslashreplace")
+
+
 class _NotWhole(Exception):
     """The reply goes on in bytes that have not come yet."""
 

@@ -31,6 +31,7 @@ from tenure.core.run import (
     Row,
     Status,
 )
+from tenure.stores._redis_claim import claims
 from tenure.stores._redis_import import Parts
 from tenure.stores._redis_keys import LARGE_BYTES, STATUSES, Keys, KindMemo
 from tenure.stores._redis_line import Part, pack
@@ -41,10 +42,6 @@ MANY: dict[type[Change], int] = {Renew: 50, Claim: 20}
 
 _Payload: TypeAlias = tuple[str, str, bytes]
 """A large payload: the name it will last under, its digest, its bytes."""
-
-
-_Terms: TypeAlias = tuple[str, int, tuple[str, ...] | None, tuple[str, ...] | None, str, int, bool, bool, int]
-"""What a claim asks for apart from its run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +103,8 @@ class Stubs:
             case Renew():
                 return self._renew([c for c in changes if isinstance(c, Renew)])
             case Claim():
-                return self._claim([c for c in changes if isinstance(c, Claim)])
+                named, args = claims([c for c in changes if isinstance(c, Claim)], self.keys, self.kinds)
+                return self._call("claim", named, args)
             case Create():
                 return self._create(change)
             case Delete():
@@ -137,33 +135,6 @@ class Stubs:
             grant = change.grant
             args += [grant.run, grant.token, grant.nonce, grant.epoch, grant.ttl_ms]
         return self._call("renew", [self.keys.run(change.run) for change in changes], args)
-
-    def _claim(self, changes: Sequence[Claim]) -> Call:
-        states = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED, Status.QUARANTINED)
-        keys, asked = [self.keys.status(status) for status in states], list[Part]()
-        # Who claims many runs at once asks for all of them on the same terms.
-        terms: dict[_Terms, int] = {}
-        for c in changes:
-            kind = self.kinds[c.run] or (c.kinds[0] if c.kinds else "")
-            keys += (self.keys.run(c.run), self.keys.due(kind))
-            mine = (
-                c.owner,
-                c.ttl_ms,
-                c.kinds,
-                c.code_versions,
-                c.code_version,
-                c.schema,
-                c.alone,
-                c.blame,
-                c.max_crashes,
-            )
-            number = terms.setdefault(mine, len(terms) + 1)
-            asked += (c.run, kind, c.nonce, "" if c.token is None else c.token, number)
-        args: list[Part] = [len(terms)]
-        for owner, ttl_ms, kinds, code_versions, code_version, schema, alone, blame, max_crashes in terms:
-            args += (owner, ttl_ms, _names(kinds), _names(code_versions), code_version, schema)
-            args += (_flag(alone), _flag(blame), max_crashes)
-        return self._call("claim", keys, [*args, *asked])
 
     def _commit(self, change: Commit) -> Call:
         row, keys = change.row, self.keys
@@ -286,17 +257,8 @@ def _pack_tags(tags: Mapping[str, str], /) -> str:
     return canonical.encode(dict(tags)).decode() if tags else ""
 
 
-def _names(names: tuple[str, ...] | None) -> str:
-    # Each name stands between line breaks, so that one search finds it; '' is any name, one break is none.
-    return "" if names is None else "\n" + "".join(f"{name}\n" for name in names)
-
-
 def _text(number: int | None) -> str | None:
     return None if number is None else str(number)
-
-
-def _flag(value: object) -> str:
-    return "1" if value else ""
 
 
 def _when(due: Due | None) -> tuple[str, str]:
