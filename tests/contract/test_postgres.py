@@ -37,28 +37,6 @@ class PostgresCase(StoreContract):
     def address(self, store: Store) -> str:
         return self.url
 
-    async def test_i01_i06_the_plain_step_is_fenced_like_any_other_commit(self, store: Store) -> None:
-        """It has a road of its own in `step_1`, which no commit with anything more to it takes."""
-        grant, run = await self.begin(store)
-        run = await self.lands(store, write(grant, run, step=1))
-        for forged in (
-            replace(grant, token=grant.token + 1),
-            replace(grant, token=grant.token - 1),
-            replace(grant, nonce=nonce()),
-            replace(grant, nonce=""),
-            replace(grant, epoch="other"),
-        ):
-            await self.refuses(store, write(forged, run, step=1), Why.LOST)
-        for wrong in (replace(run, last_seq=run.last_seq + 1), replace(run, head="f" * 64)):
-            await self.refuses(store, write(grant, wrong, step=1), Why.SEQUENCE)
-        earlier = write(grant, replace(run, last_seq=1, head="e" * 64), "other", step=1)
-        await self.refuses(store, earlier, Why.SEQUENCE)
-        if hasattr(self, "advance_ms"):
-            await self.pass_ms(grant.ttl_ms)  # to the very millisecond in which the lease ends
-        else:
-            await self.run_out(store, grant)
-        await self.refuses(store, write(grant, run, step=1), Why.EXPIRED)
-
     async def test_i01_i07_steps_of_many_runs_in_one_statement_are_each_decided_alone(self, store: Store) -> None:
         """They have a road of their own in `change_1`, on which those that land are written together."""
         begun = [await self.begin(store, f"r{number}") for number in range(7)]

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-_SUBJECTS = ("case", "claims", "ends", "fence", "history", "import", "inbox", "reads", "sequences")
+_SUBJECTS = ("case", "claims", "ends", "fence", "history", "import", "inbox", "reads", "sequences", "steps")
 _PARTS = {f"tenure.testing.contract_{subject}" for subject in _SUBJECTS}
 pytest.register_assert_rewrite(*(_PARTS - sys.modules.keys()))
 
@@ -23,6 +23,7 @@ from tenure.testing.contract_import import ImportContract
 from tenure.testing.contract_inbox import InboxContract
 from tenure.testing.contract_reads import ReadContract
 from tenure.testing.contract_sequences import SequenceContract
+from tenure.testing.contract_steps import StepContract
 
 __all__ = [
     "ABILITIES",
@@ -34,6 +35,7 @@ __all__ = [
     "InboxContract",
     "ReadContract",
     "SequenceContract",
+    "StepContract",
     "StoreCase",
     "StoreContract",
 ]
@@ -48,5 +50,6 @@ class StoreContract(
     ImportContract,
     ReadContract,
     SequenceContract,
+    StepContract,
 ):
     """Every test that a store has to pass."""
