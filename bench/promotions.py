@@ -16,11 +16,11 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from evidence import programs, record, versions
-from promotion_pair import Pair, paired
-from promotion_story import STORIES, Stalled, Story, judge
+from tenure.testing.chaos._promotion_pair import Pair, paired
+from tenure.testing.chaos._promotion_story import STORIES, Story, begun, judge
 from tenure.testing.servers import REDIS_KINDS, ServerKind
 
 LANES = 2
@@ -71,15 +71,7 @@ async def lane(kind: ServerKind, stories: list[Story], tally: Tally) -> None:
 
 
 async def _play(pair: Pair, kind: ServerKind, story: Story, tally: Tally) -> None:
-    while True:
-        try:
-            await story.begin(pair)
-        except Stalled:  # this machine stood still for longer than a lease: nothing was shown, once more
-            tally.counts["stalled"] += 1
-            story = replace(story, attempt=story.attempt + 1)
-            await pair.follow()
-        else:
-            break
+    story = await begun(story, pair)
     await pair.promote(story.how)
     await story.go_on(pair)
     verdict = await judge(story, pair)
@@ -94,7 +86,9 @@ async def play(promotions: list[tuple[int, str, ServerKind]], tally: Tally) -> N
     async with asyncio.TaskGroup() as tasks:
         for kind in REDIS_KINDS:
             drawn = [(seed, name) for seed, name, on in promotions if on is kind]
-            mine = [Story(name=name, seed=seed, kind=kind.name, history=tally.history) for seed, name in drawn]
+            mine = [
+                Story(name=name, seed=seed, kind=kind.name, ask=f"&history={tally.history}") for seed, name in drawn
+            ]
             for _ in range(min(LANES, len(mine))):
                 tasks.create_task(lane(kind, mine, tally))
 

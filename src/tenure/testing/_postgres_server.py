@@ -21,6 +21,7 @@ from tenure.testing._server_process import (
     STOP_TIMEOUT_S,
     ServerMissing,
     ServerProcess,
+    await_states,
     free_port,
     spawn,
 )
@@ -81,6 +82,22 @@ class PostgresServer(ServerProcess):
     def kill(self) -> None:
         """End it as a crash does, and all its processes; what was not written is lost."""
         self._end(signal.SIGQUIT)
+
+    def kill_all(self) -> None:
+        """End every process of it with SIGKILL at once, as when memory ran out."""
+        # Stopped first, so that it starts nobody else, and ended last, when the others have left its shared memory:
+        # a server that is started beside them would refuse.
+        first = self._running()
+        first.send_signal(signal.SIGSTOP)
+        await_states([first.pid], "TZX")
+        others = self._pids()[1:]
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):  # a session that has just ended
+                os.kill(pid, signal.SIGKILL)
+        await_states(others, "ZX")
+        first.kill()
+        self._running().wait()
+        self._process = None
 
     def restart(self) -> Self:
         """Stop it and start it again on its data, at the same place."""
@@ -153,7 +170,7 @@ class PostgresServer(ServerProcess):
     def _spawn(self) -> None:
         self._configure()
         own(self.data / "tenure.conf")
-        command = [str(program("postgres")), "-D", str(self.data)]
+        command = [*self.wrapper, str(program("postgres")), "-D", str(self.data)]
         self._process = spawn(command, self.folder / "server.log", cwd=self.folder, user=as_user()[1:-1])
 
     def _await_ready(self) -> None:

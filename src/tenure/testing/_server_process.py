@@ -29,6 +29,8 @@ class ServerProcess:
     """What every private server has in common: a folder with its log, a process, and a `with` block that ends both."""
 
     folder: Path
+    wrapper: tuple[str, ...] = ()
+    """What the server's command stands behind, `env NAME=VALUE` for example."""
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
@@ -169,7 +171,8 @@ class RedisServer(ServerProcess):
         # Written once per place: what a server rewrote itself (CONFIG REWRITE after a failover) holds over a restart.
         if not path.exists() or f"\nport {place['port']}\n" not in path.read_text():
             path.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
-        self._process = spawn([str(self._program), str(path), *self.arguments], self.folder / "server.log")
+        command = [*self.wrapper, str(self._program), str(path), *self.arguments]
+        self._process = spawn(command, self.folder / "server.log")
 
     def _await_pong(self) -> None:
         until = time.monotonic() + START_TIMEOUT_S
@@ -190,6 +193,17 @@ class RedisServer(ServerProcess):
             line.connect(str(self.socket_path) if self.socket_path else ("127.0.0.1", self.port))
             line.sendall(b"PING\r\n")
             return line.recv(256)
+
+
+def await_states(pids: Sequence[int], states: str) -> None:
+    """Wait until each process is in one of these states, as /proc names them, or gone."""
+    until = time.monotonic() + STOP_TIMEOUT_S
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it is gone
+            while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in states:
+                if time.monotonic() > until:
+                    raise ServerMissing(f"process {pid} is not where it was sent to")
+                time.sleep(0.002)
 
 
 def free_port() -> int:

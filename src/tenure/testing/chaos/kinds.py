@@ -18,11 +18,17 @@ SHARED = ("sqlite", *SERVERS)
 """The stores that processes share."""
 
 KINDS: dict[str, str] = {
+    "aof": "tenure.testing.chaos.aof:Aof",
+    "clock": "tenure.testing.chaos.clock:StoreClock",
     "kill": "tenure.testing.chaos.kill:Kill",
     "freeze": "tenure.testing.chaos.freeze:Freeze",
     "stall": "tenure.testing.chaos.freeze:Stall",
     "road": "tenure.testing.chaos.road:Roads",
     "histories": "tenure.testing.chaos.fleet:Histories",
+    "pgcrash": "tenure.testing.chaos.pgcrash:PostgresCrash",
+    "power": "tenure.testing.chaos.power:Power",
+    "promotion": "tenure.testing.chaos.promotion:Promotion",
+    "sentinel": "tenure.testing.chaos.sentinel:SentinelPartition",
 }
 """Each kind, by name: its module and its class, imported when it is played."""
 

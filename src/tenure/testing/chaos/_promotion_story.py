@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from promotion_pair import Pair
 from tenure.core import build, journal
 from tenure.core.run import Answer, Change, Claim, Commit, End, Grant, How, Reattach, Renew, Run, Status, Verdict, Why
 from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
 from tenure.store import Store
 from tenure.stores import open_store
+from tenure.testing.chaos._promotion_pair import Link
 
 STORIES = ("forgotten", "shortened", "resurrected")
 PATIENCE_S = 120.0
@@ -69,7 +70,8 @@ class Story:
     name: str
     seed: int
     kind: str
-    history: str = "on"
+    ask: str = ""
+    """What is added to the URL of a store."""
     attempt: int = 1
     drawn: random.Random = field(init=False)
     how: str = field(init=False)
@@ -93,10 +95,10 @@ class Story:
     @asynccontextmanager
     async def store(self, url: str) -> AsyncIterator[Store]:
         """Open a store of the story."""
-        async with open_store(f"{url}?timeout=30&history={self.history}", namespace=self.namespace) as store:
+        async with open_store(f"{url}?timeout=30{self.ask}", namespace=self.namespace) as store:
             yield store
 
-    async def begin(self, pair: Pair) -> None:
+    async def begin(self, pair: Link) -> None:
         """Write what the replica has, cut the link, and write what it will never have."""
         async with self.store(pair.primary.url) as old:
             await old.raise_ttl(self.ttl_ms)
@@ -105,7 +107,7 @@ class Story:
                 await self._granted(old, "A")
                 await self._write(old, self.holders[0], self.drawn.randrange(3))
             await pair.caught_up()
-            pair.cut()
+            await pair.cut()
             if self.name == "forgotten":
                 await self._granted(old, "A")
             if self.name == "resurrected":
@@ -138,12 +140,12 @@ class Story:
             told(holder, change)
             self._trust(holder, sent_s, answer)
 
-    async def go_on(self, pair: Pair) -> None:
+    async def go_on(self, pair: Link) -> None:
         """Let everybody try what they can on the new primary until a stranger has ended the run."""
         with contextlib.suppress(TimeoutError):  # that the run was not ended is found when it is judged
             await self._all(pair)
 
-    async def _all(self, pair: Pair) -> None:
+    async def _all(self, pair: Link) -> None:
         async with AsyncExitStack() as opened, asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
             for holder in self.holders:
                 store = await opened.enter_async_context(self.store(pair.replica.url))
@@ -222,7 +224,7 @@ class Story:
         return True
 
 
-async def judge(story: Story, pair: Pair) -> Verdicts:
+async def judge(story: Story, pair: Link) -> Verdicts:
     """Hold what everybody was told against what the new primary stores."""
     found = Verdicts(counts=story.counts, wrong=story.wrong)
     async with story.store(pair.replica.url) as store:
@@ -254,6 +256,20 @@ async def judge(story: Story, pair: Pair) -> Verdicts:
     return found
 
 
+async def begun(story: Story, pair: Link) -> Story:
+    """Begin a story until it has begun as it should: again where this machine stood still for longer than a lease."""
+    while True:
+        try:
+            await story.begin(pair)
+        except Stalled:
+            await pair.follow()
+            attempt = story.attempt + 1
+            story = replace(story, attempt=attempt)
+            story.counts["stalled"] = attempt - 1
+        else:
+            return story
+
+
 async def asked(store: Store, change: Change) -> Answer:
     """Return the answer to a change, asked until there is one; the same request each time."""
     while True:
@@ -271,11 +287,11 @@ def grant_of(run: Run) -> Grant:
     return Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
 
 
-def step(holder: Holder, status: Status | None = None) -> Commit:
+def step(holder: Holder, status: Status | None = None, **more: Any) -> Commit:
     """Return the holder's next commit."""
     run, value = holder.run, f"{holder.name} {holder.run.last_seq + 1}"
     events = [journal.event(journal.CHECKPOINT, value=value)]
-    return build.commit(holder.grant, run.last_seq + 1, run.head, events, step=1, status=status)
+    return build.commit(holder.grant, run.last_seq + 1, run.head, events, step=1, status=status, **more)
 
 
 def told(holder: Holder, change: Commit) -> None:

@@ -5,12 +5,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 from tenure.testing.proxy import Proxy
 from tenure.testing.server_sets import asked, until
 from tenure.testing.servers import RedisServer, ServerKind, start_server
 
 LOG = {"appendonly": "yes", "appendfsync": "everysec"}
+
+
+class Served(Protocol):
+    """A server, as far as a story needs to know."""
+
+    @property
+    def url(self) -> str:
+        """Return where it answers."""
+        ...
+
+
+class Link(Protocol):
+    """A primary and a replica of whichever product, as far as a story needs to know."""
+
+    @property
+    def primary(self) -> Served:
+        """Return who takes writes."""
+        ...
+
+    @property
+    def replica(self) -> Served:
+        """Return who follows, and is promoted."""
+        ...
+
+    async def follow(self) -> None:
+        """Let the replica follow the primary again, where nothing was promoted yet."""
+        ...
+
+    async def caught_up(self) -> None:
+        """Wait until the replica has what the primary has."""
+        ...
+
+    async def cut(self) -> None:
+        """From now on nothing reaches the replica."""
+        ...
+
+    async def promote(self, how: str) -> None:
+        """Make the replica the primary; the one before is killed, frozen, or goes on cut off."""
+        ...
 
 
 class Pair:
@@ -37,7 +77,7 @@ class Pair:
 
         await _off(until, same)
 
-    def cut(self) -> None:
+    async def cut(self) -> None:
         """From now on nothing reaches the replica."""
         self._link.refuse = True
         self._link.cut()
