@@ -20,6 +20,7 @@ import anyio
 from speed.bars import Setting, step_of
 from speed.holding import granted, hold, redis_server
 from speed.on_redis import client_of
+from tenure import encoding
 from tenure.core import build, canonical, journal, rules
 from tenure.core.run import Commit, Facts, Found, Grant
 from tenure.stores import open_store
@@ -68,6 +69,7 @@ async def measure(steps: int) -> None:
             chains.append(Chain(grant, run.last_seq, run.head))
         data = canonical.encode(step_of(0))
         packed = [pack("SET", "bare", data)]
+        added = [step_of(number) for number in range(16)]
 
         async def script(_: int) -> None:
             (call,) = stubs.calls([(0, chains[0].next())])
@@ -78,7 +80,7 @@ async def measure(steps: int) -> None:
             "SET by the store's line": lambda _: line.ask(packed),
             "+ the change, its digest, the script": script,
             "+ the store: the call, the answer": lambda _: held.store.commit(chains[1].next()),
-            "+ the lease: content, deadline, fold": lambda number: held.leases[0].checkpoint(step_of(number)),
+            "+ the lease: content, deadline, fold": lambda number: held.leases[0].checkpoint(added[number % 16]),
         }
         shown = await _costs(layers, server.pid, steps)
         print(f"{'us of processor time':40} {'client':>8} {'server':>8} {'both':>8}")
@@ -104,10 +106,11 @@ async def _costs(layers: dict[str, Layer], pid: int, steps: int) -> dict[str, tu
 def _functions(chain: Chain) -> None:
     step, change = step_of(1), chain.next()
     run = rules.applied(build.create(run="r", kind="k", value={}), Found(), Facts(now_us=1))
+    assert run is not None
     functions: dict[str, Callable[[], Any]] = {
-        "encoding the event": lambda: journal.event(journal.CHECKPOINT, value=step),
+        "encoding the event": lambda: encoding.event(journal.CHECKPOINT, value=step),
         "building the commit (two SHA-256)": lambda: build.commit(change.grant, 2, "", [chain.event], step=1),
-        "the record after it": lambda: rules.applied(change, Found(run=run), Facts(now_us=1)),
+        "the record after it": lambda: rules.committed(change, run, 1),
         "its event, for the fold": lambda: journal.State().add_own(chain.event),
     }
     for name, function in functions.items():

@@ -66,8 +66,7 @@ class Committer:
         if self._closed or self._trust.over or self._trust.ending:
             message = "the lease is being ended; nothing can be written after settle, suspend or hand_back"
             raise NotAllowed(message, run=self.run)
-        size = sum(map(len, events)) + sum(map(len, effects.blobs))
-        entry = Append(events=events, effects=effects, size=size, shown=shown)
+        entry = Append(events=events, effects=effects, shown=shown)
         # The flag drops before the command is sent: nobody starts an effect while the lease is being given away.
         self._trust.ending = effects.status is not None
         self._ending = entry if effects.status is not None else None
@@ -200,7 +199,7 @@ class Committer:
     async def _write(self, batch: list[Append]) -> None:
         while True:
             grant = self._trust.grant
-            begin = self._begin(grant)
+            begin = [] if self._begun is grant else self._begin(grant)
             change = self._build(batch, grant, begin)
             answer: Answer | None = None
             if self._unanswered is None:  # else the grant may be another one by now, and this commit have landed
@@ -211,7 +210,7 @@ class Committer:
             elif not answer.ok:
                 raise refusal_of(answer, change)
             else:
-                self._learn(change, answer)
+                self.run = answer.run or rules.committed(change, self.run, answer.now_us // 1000)
             self._landed(batch, change, begin)
             if answer is not None and answer.verdict is Verdict.ALREADY and self.run.nonce != grant.nonce:
                 # It had landed before somebody else came: what was written stands, and this holder stops.
@@ -219,8 +218,6 @@ class Committer:
             return
 
     def _begin(self, grant: Grant) -> list[bytes]:
-        if self._begun is grant:
-            return []
         held_ms = held_before_ms(self.run, self.state.held_before)
         return [journal.begin(self.run, grant, self._code_version, held_ms)]
 
@@ -232,9 +229,6 @@ class Committer:
             begin + [event for entry in batch for event in entry.events],
             **merged([entry.effects for entry in batch], self.run.requests),
         )
-
-    def _learn(self, change: Commit, answer: Answer) -> None:
-        self.run = answer.run or rules.committed(change, self.run, answer.now_us // 1000)
 
     def _landed(self, batch: list[Append], change: Commit, begin: list[bytes]) -> None:
         # A commit that was found in the store's new history was made under the grant before.

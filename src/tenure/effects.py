@@ -60,7 +60,6 @@ class Append:
 
     events: list[bytes]
     effects: Effects
-    size: int
     shown: bool = False
     taken: bool = False
     error: BaseException | None = None
@@ -68,6 +67,11 @@ class Append:
     stored: list[Event] = field(default_factory=list)
     done: bool = False
     bell: anyio.Event | None = None
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes it takes in a commit."""
+        return sum(map(len, self.events)) + sum(map(len, self.effects.blobs))
 
     def settle(self, error: BaseException | None = None) -> None:
         """Tell the caller that it has landed, or why not."""
@@ -101,10 +105,9 @@ def taken(entries: list[Append], /) -> list[Append]:
 
 def merged(effects: Sequence[Effects], requests: Mapping[str, Request], /) -> dict[str, Any]:
     """Return the arguments of `build.commit` for appends in order; `requests` are those open before them."""
-    step = effects[0].step if len(effects) == 1 else sum(e.step for e in effects)
-    if all(e.plain for e in effects):
-        return {"step": step}
-    found: dict[str, Any] = {"step": step, "base": any(e.base for e in effects)}
+    if len(effects) == 1 and effects[0].plain:
+        return {"step": effects[0].step}  # so it is nearly always
+    found: dict[str, Any] = {"step": sum(e.step for e in effects), "base": any(e.base for e in effects)}
     for name in ("status", "failures", "wants", "tags", "due", "outcome", "inbox_seq"):
         found[name] = next((v for e in reversed(effects) if (v := getattr(e, name)) is not None), None)
     found["consume"] = tuple(item for e in effects for item in e.consume)

@@ -177,7 +177,7 @@ class Lease:
             message = "run %s: two checkpoints in a row share 90 %% of their bytes; pass what the step added"
             log.info(message, self.run.id)
         self._shown = event
-        await self.commit([event], step=1)
+        await self._append([event], {"step": 1})
 
     async def inbox(self) -> list[Item]:
         """Return what was posted and not consumed, in order, and remember how far the inbox is read."""
