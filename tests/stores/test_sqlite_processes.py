@@ -20,6 +20,7 @@ from tenure.core.canonical import digest
 from tenure.core.run import Run
 from tenure.core.verify import verify_run
 from tenure.store import Store
+from tenure.stores import open_store
 
 PROGRAMS = Path(__file__).with_name("sqlite_programs.py")
 RUNS = 4
@@ -163,3 +164,24 @@ async def test_another_process_is_woken_within_moments(tmp_path: Path, by: str) 
             said = await anyio.to_thread.run_sync(said_by, process)
     assert said[0]["woken"]
     assert said[0]["after_s"] < 5
+
+
+async def test_opening_a_file_that_is_open_drops_no_lock_of_the_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    program = (
+        "import anyio, sys\n"
+        "from tenure import open_store\n"
+        "async def main():\n"
+        f"    async with open_store({url!r}) as store:\n"
+        "        await store.raise_ttl(1000)\n"
+        "anyio.run(main)\n"
+    )
+    async with open_store(url) as store, store.beside() as other:
+        await store.raise_ttl(1000)
+        async with store.beside():
+            pass
+        # Whoever closes last takes the log away. A process that does not see this one's locks takes itself for that.
+        await anyio.run_process([sys.executable, "-c", program])
+        assert (tmp_path / "t.db-wal").exists(), "somebody else still reads it"
+        await other.raise_ttl(2000)
+        assert (await store.facts()).max_ttl_ms == 2000

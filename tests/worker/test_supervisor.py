@@ -46,7 +46,7 @@ class opened:  # noqa: N801 - used like a function
         await self.store.__aexit__(*exc)
 
 
-async def noted(workers: Fleet, start: str, count: int = 1, *, seconds: float = 20) -> None:
+async def noted(workers: Fleet, start: str, count: int = 1, *, seconds: float = 60) -> None:
     with anyio.fail_after(seconds):
         while len(workers.notes(start)) < count:  # noqa: ASYNC110 - another process writes them
             await anyio.sleep(0.005)
@@ -199,7 +199,7 @@ async def test_b080_sigterm_drains_the_step_in_hand_lands_and_nothing_waits_for_
             assert (run.status, run.step, run.attempt, run.crashes, run.failures) == (Status.QUEUED, 1, 1, 0, 0)
         workers.worker("--processes", "1")
         await noted(workers, "start", 6)
-        assert anyio.current_time() - ended < 10
+        assert anyio.current_time() - ended < 28, "its ttl is 30 s, and a new worker has to start"
         for name in ("a", "b", "c"):
             assert await seen.ledger.handle(name).result(timeout=20) == 3
     # No step ran twice: the first of each was in hand at the signal, ended, and was recorded.

@@ -6,6 +6,7 @@ import os
 import random
 import secrets
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -165,10 +166,23 @@ def _check_place(place: Place) -> None:
             f"{place.path} is empty but its log is not: it was cut off; restore both from a backup, or move both away"
         )
         raise StoreUnsafe(message)
-    # It holds all that runs were given, and SQLite gives its log the mode of the file. What cannot be made here, SQLite
-    # says why.
+    if not path.exists():
+        _make_private(path)
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file for its user only: it holds all that runs were given, and its log gets the mode of the file.
+
+    It gets its name when nobody has it open. Closing a file drops all locks that the process has on it, those of SQLite
+    too, so one that may be a database is never opened here. Where it cannot be made, SQLite says why.
+    """
     with suppress(OSError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        try:
+            os.link(beside, path)
+        finally:
+            Path(beside).unlink()
 
 
 def _size(path: Path) -> int:
