@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from faults.planting import MEMORY, POSTGRES, SQLITE, VALKEY, Fault
+from faults.working import WORKING
 
 RULES = "core/rules.py"
 HEAD, LUA_LAW, COMMIT, CLAIM, REST = (f"stores/lua/{name}.lua" for name in ("head", "law", "commit", "claim", "rest"))
@@ -204,4 +205,4 @@ PLPGSQL = [
             new="s.floor WHERE s.number = f.space;\n    RETURN tenure.answer_1('landed'"),
 ]  # fmt: skip
 
-FAULTS = [*LAW, *SQL, *PLPGSQL, *LUA]
+FAULTS = [*LAW, *SQL, *PLPGSQL, *LUA, *WORKING]

@@ -29,6 +29,11 @@ class Fault:
     by: str
     caught: str
 
+    @property
+    def server(self) -> str:
+        """Which server the tests need: the contract's, or none."""
+        return POSTGRES if "postgres" in self.by else VALKEY if "redis" in self.by else ""
+
 
 class NotPlanted(Exception):
     """The text to be replaced is not there, or is there more than once: the fault has to be written anew."""
@@ -68,7 +73,7 @@ def run(source: Path, by: str, chosen: str, *, url: str = "") -> tuple[int, str]
     env = {**os.environ, "PYTHONPATH": str(source), "CI": "true"}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # half of a short run would be spent on loading what it does not use
     if url:
-        env["TENURE_TEST_POSTGRES_URL" if by == POSTGRES else "TENURE_TEST_VALKEY_URL"] = url
+        env["TENURE_TEST_POSTGRES_URL" if "postgres" in by else "TENURE_TEST_VALKEY_URL"] = url
     env.pop("PYTEST_XDIST_WORKER", None)
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr

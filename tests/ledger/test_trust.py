@@ -9,7 +9,7 @@ import pytest
 from tenure import LeaseChange, LeaseLost, Ledger, StoreUnavailable, open_store
 from tenure.clock import ManualClock
 from tenure.core.run import Grant, Renew
-from tenure.testing.faults import FaultStore
+from tenure.testing.faults import Fault, FaultStore, Order
 from tenure.trust import Trust, margin_ms
 
 
@@ -43,6 +43,25 @@ async def test_i20_leases_on_one_file_renew_by_the_clock_and_not_by_each_others_
                 await anyio.sleep(0.15)
         renewals = [change for store in (one, two) for change in store.sent if isinstance(change, Renew)]
         assert len(renewals) <= 4
+
+
+async def test_i20_a_renewal_without_an_answer_extends_no_trust() -> None:
+    clock = ManualClock()
+    grant = Grant(run="r", token=1, nonce="n", epoch="e", ttl_ms=10_000)
+    trust = Trust(grant, clock, sent_ns=clock.boot_ns(), left_ms=10_000, on_change=None)
+    clock.advance(ms=6_000)
+    left_ms = trust.remaining_ms
+    trust.unanswered(StoreUnavailable("no answer; ask again"))
+    assert trust.remaining_ms == left_ms
+
+
+async def test_i05_a_holder_is_stopped_at_its_deadline_although_it_asks_for_nothing() -> None:
+    async with FaultStore(open_store("memory://")) as store, Ledger(store, ttl=1) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        store.orders.append(Order(fault=Fault.SILENCE, times=99, match=lambda change: isinstance(change, Renew)))
+        with anyio.fail_after(15), pytest.raises(LeaseLost, match="kept the lease on run r1 alive"):
+            async with ledger.hold("r1"):
+                await anyio.sleep_forever()
 
 
 class OpensNever(FaultStore):

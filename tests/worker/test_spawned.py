@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from tenure import open_store
+from tenure.core.run import LEADER_ID, How
 from tenure.spawned import Spawned, spawn
 from tenure.supervisor import Supervisor
 from worker.kit import until
@@ -30,6 +31,34 @@ async def dead_child(program: str) -> Spawned:
 
     assert await child.died(on_lines) == "exit status 3"
     return child
+
+
+async def test_i22_who_shared_a_death_is_forfeited_and_a_leader_is_not_blamed() -> None:
+    child = await dead_child("raise SystemExit(3)")
+    child.grants = {"r1": (7, "n1"), "r2": (8, "n2"), LEADER_ID: (9, "n3")}
+    ends = child.ends("exit status 3", orderly=False)
+    found = {end.run: (end.how, end.token, end.nonce) for end in ends}
+    assert found == {
+        "r1": (How.FORFEIT, 7, "n1"),
+        "r2": (How.FORFEIT, 8, "n2"),
+        LEADER_ID: (How.YIELD, 9, "n3"),
+    }
+
+
+async def test_i22_beside_the_run_that_a_child_was_killed_for_nobody_is_blamed() -> None:
+    child = await dead_child("raise SystemExit(3)")
+    child.grants = {"stuck": (7, "n1"), "beside": (8, "n2")}
+    child.culprits = {"stuck"}
+    assert {end.run: end.how for end in child.ends("signal 9", orderly=False)} == {
+        "stuck": How.FORFEIT,
+        "beside": How.YIELD,
+    }
+
+
+async def test_i22_an_orderly_end_blames_nobody() -> None:
+    child = await dead_child("raise SystemExit(3)")
+    child.grants = {"r1": (7, "n1")}
+    assert [end.how for end in child.ends("exit status 0", orderly=True)] == [How.YIELD]
 
 
 async def test_an_order_to_a_dead_child_is_not_written_to_what_has_its_descriptor_now() -> None:
