@@ -278,3 +278,16 @@ async def test_i21_who_is_cancelled_while_a_new_connection_is_looked_at_leaves_n
         assert not connection.is_connected
     finally:
         server.thaw()
+
+
+async def test_a_store_closes_although_its_server_takes_nothing_of_what_was_sent(start_redis: StartRedis) -> None:
+    server = start_redis(REDIS7)
+    async with opened(f"{server.url}?timeout=1") as store:
+        grant, run = await begun(store)
+        wire = store._opened().shards[0].road.line.wire  # type: ignore[attr-defined]
+        socket = wire.transport.get_extra_info("socket")
+        server.freeze()
+        with pytest.raises(OutcomeUnknown):
+            await store.commit(step(grant, run, "y", blobs=[bytes([n]) * 1_000_000 for n in range(16)]))
+    assert socket.fileno() == -1
+    server.thaw()

@@ -246,7 +246,7 @@ class Line:
     def _break(self, broken: LineBroken) -> None:
         wire, self.wire = self.wire, None
         if wire is not None:
-            wire.transport.close()
+            wire.transport.abort()  # to close would wait for a server that hangs to take what was not sent
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
