@@ -81,7 +81,7 @@ async def test_expiry_counts_as_rejection_or_fails_the_run_where_the_tool_says_s
 
 async def test_b133_a_result_is_not_taken_where_a_decision_is_due(desk: Desk) -> None:
     durable = await desk.suspended(recorder_of(desk, "reviewed"))
-    with pytest.raises(RequestClosed, match="nobody asks"):
+    with pytest.raises(RequestClosed, match="is decided and not resolved"):
         await resolve(desk.ledger, "w1", "c1", result="recorded by hand")
     with pytest.raises(NotAllowed, match="a result or any other value is none"):
         await durable.decide("w1", "approve:c1", {"result": "recorded by hand"}, by="ann")  # type: ignore[arg-type]

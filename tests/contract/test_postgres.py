@@ -107,7 +107,7 @@ def pooler_url(postgres_url: str) -> Iterator[str]:
         skip_or_fail(missing)
 
 
-class TestPostgresThroughAPooler(PostgresCase):
+class TestB101PostgresThroughAPooler(PostgresCase):
     """B101: each transaction runs in another session, so nothing may be kept in one."""
 
     lacks: ClassVar = {

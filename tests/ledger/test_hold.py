@@ -36,7 +36,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def ledger() -> AsyncIterator[Ledger]:
-    async with open_store("memory://") as store, Ledger(store, ttl=1) as ledger:
+    async with open_store("memory://") as store, Ledger(store, ttl=30) as ledger:
         yield ledger
 
 
@@ -72,7 +72,7 @@ async def test_i04_a_second_hold_is_told_owner_and_remaining_time(ledger: Ledger
             async with ledger.hold("r1"):
                 pass
     assert refused.value.owner == ledger.owner
-    assert 0 < refused.value.remaining_ms <= 1000
+    assert 0 < refused.value.remaining_ms <= 30_000
 
 
 async def test_hold_waits_for_the_other_holder(ledger: Ledger) -> None:
@@ -156,21 +156,20 @@ async def test_i23_a_cancelled_block_hands_its_run_back(ledger: Ledger) -> None:
     assert (run.status, run.failures) == (Status.QUEUED, 0)
 
 
-async def test_b014_a_blocked_loop_keeps_its_run_and_b015_says_so_once(
-    ledger: Ledger, caplog: pytest.LogCaptureFixture
-) -> None:
-    await ledger.submit("count", None, id="r1")
-    async with ledger.hold("r1") as lease:
-        time.sleep(1.5)  # noqa: ASYNC251 - that is the fault
-        await anyio.sleep(0.2)
-        lease.check()
-        await lease.checkpoint(1)
-    assert (await ledger.load("r1")).attempt == 1
-    told = [record for record in caplog.records if "was blocked" in record.getMessage()]
-    assert len(told) == 1
-    assert "r1" in told[0].getMessage()
-    assert "time.sleep(1.5)" in told[0].getMessage()
-    assert ledger.pulse.late_renewals == 1
+async def test_b014_a_blocked_loop_keeps_its_run_and_b015_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_store("memory://") as store, Ledger(store, ttl=2) as ledger:
+        await ledger.submit("count", None, id="r1")
+        async with ledger.hold("r1") as lease:
+            time.sleep(2.5)  # noqa: ASYNC251 - that is the fault
+            await anyio.sleep(0.2)
+            lease.check()
+            await lease.checkpoint(1)
+        assert (await ledger.load("r1")).attempt == 1
+        told = [record for record in caplog.records if "was blocked" in record.getMessage()]
+        assert len(told) == 1
+        assert "r1" in told[0].getMessage()
+        assert "time.sleep(2.5)" in told[0].getMessage()
+        assert ledger.pulse.late_renewals == 1
 
 
 async def test_i20_a_loop_that_hangs_beyond_max_stall_loses_its_runs() -> None:

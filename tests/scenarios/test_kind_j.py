@@ -1,4 +1,4 @@
-"""Kind J: behaviour of SQLite and PostgreSQL. (B101 is the whole contract through a pooler: tests/contract.)"""
+"""Kind J: behaviour of SQLite and PostgreSQL. (B101 is the whole contract through a pooler: TestB101PostgresThroughAPooler in tests/contract.)"""
 
 import anyio
 import pytest
