@@ -1,6 +1,5 @@
 """What a holder does when the store's word does not reach it."""
 
-import time
 from collections.abc import AsyncIterator, Callable
 
 import anyio

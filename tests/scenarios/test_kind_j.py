@@ -1,4 +1,4 @@
-"""Kind J: behaviour of SQLite and PostgreSQL. (B101 is the whole contract through a pooler: TestB101PostgresThroughAPooler in tests/contract.)"""
+"""Kind J: behaviour of SQLite and PostgreSQL. (B101 is the contract by a pooler: TestB101PostgresThroughAPooler.)"""
 
 import anyio
 import pytest
