@@ -110,7 +110,7 @@ FAULTS = [
         old="if found is not None and not self.void(found):",
         new="if found is not None and self.void(found):",
         by="histories=4",
-        caught="made again by a later attempt",
+        caught="has two results in the journal",
     ),
 ]
 
