@@ -15,6 +15,7 @@ from tenure import (
     Agent,
     Budget,
     CheckpointedAgent,
+    Delta,
     LeaseHeld,
     Ledger,
     ModelRequest,
@@ -179,6 +180,61 @@ async def test_m_bu02_a_question_that_was_turned_away_gives_its_turn_back(
     spent = fold([event async for _, event in ledger.handle("w1").events()]).spent
     assert (spent.turns, spent.lost.output_tokens, len(asked)) == (turns, 7 * (turns - 1), 2)
     assert (await ledger.handle("w1").verify()).ok
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [APIStatusError(500), APIStatusError(400)],
+        [TimeoutError(), APIStatusError(429, retry_after="3600")],
+        [APIStatusError(503, retry_after="3600")],
+    ],
+    ids=["500, then refused", "no answer in time, then put off", "put off by its own trouble"],
+)
+async def test_m_bu02_a_question_that_may_have_been_answered_gives_nothing_back(
+    ledger: Ledger, errors: list[Exception]
+) -> None:
+    left = list(errors)
+
+    async def answer(_: ModelRequest) -> Any:
+        raise left.pop(0)
+
+    budget = Budget(turns=9, reserve=Usage(output_tokens=7))
+    patient = Retry(attempts=len(errors) + 1, wait=0, max_wait=1)
+    agent = Agent(FunctionModel(answer), name="walker", retry=patient, budget=budget)
+    with pytest.raises((TryLater, APIStatusError)):
+        await CheckpointedAgent(agent, ledger).run("go", id="w1")
+    found = await events(ledger, "w1")
+    assert [event["type"] for event in found if event["type"].startswith("budget/")] == ["budget/reserved"]
+
+
+async def test_m_bu02_an_answer_that_had_begun_gives_nothing_back(ledger: Ledger) -> None:
+    class Begins(FunctionModel):
+        async def ask_stream(self, request: ModelRequest, /) -> Any:
+            yield Delta(text="so")
+            raise APIStatusError(429)
+
+    agent = Agent(Begins(lambda _: "never"), name="walker", budget=Budget(turns=9), retry=Retry(attempts=1))
+    with pytest.raises(APIStatusError):
+        async with CheckpointedAgent(agent, ledger).stream("go", id="w1") as items:
+            await items.result()
+    assert not [event for event in await events(ledger, "w1") if event["type"] == "budget/returned"]
+
+
+async def test_m_bu02_what_a_holder_that_died_had_set_aside_is_not_given_back_by_code_without_a_budget(
+    ledger: Ledger,
+) -> None:
+    async def breaks(_: ModelRequest) -> Any:
+        raise APIStatusError(500)
+
+    async def refuses(_: ModelRequest) -> Any:
+        raise APIStatusError(400)
+
+    for answer, budget in ((breaks, Budget(turns=9)), (refuses, None)):
+        agent = Agent(FunctionModel(answer), name="walker", retry=Retry(attempts=1), budget=budget)
+        with pytest.raises(APIStatusError):
+            await CheckpointedAgent(agent, ledger).run("go", id="w1")
+    assert not [event for event in await events(ledger, "w1") if event["type"] == "budget/returned"]
 
 
 async def test_a_run_that_is_put_off_is_handed_back_when_the_threads_of_its_tools_have_ended(ledger: Ledger) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,14 +73,14 @@ class Asking:
         aside, model = model is not None, model or self._agent.model
         self._lease.check()
         await self._reserve(model, step=request.step, turn=not aside)
-        once = partial(self._once, request, model, shown=not aside)
+        question = _Question(request=request, model=model, shown=not aside)
         budget = self._agent.budget
         wall_s = None if budget is None or budget.wall_time is None else budget.wall_time
         with anyio.move_on_after(None if wall_s is None else max(0.0, wall_s - self._held_ms / 1000)):
             try:
-                return await patiently(self._agent.retry, once)
-            except Exception as error:
-                if turned_away(error):
+                return await patiently(self._agent.retry, partial(self._once, question))
+            except Exception:
+                if not question.may_cost:
                     await self._return(step=request.step, turn=not aside)
                 raise
         message = f"wall_time: {wall_s} s are used, and the model had not answered; raise the budget"
@@ -119,7 +120,8 @@ class Asking:
         await self._commit([reserved(asks, scope=self._state.scope, step=step, turn=turn)])
 
     async def _return(self, *, step: int, turn: bool) -> None:
-        if self._state.spent.reserved is not None and self._lease.lost is None:
+        # Without a budget nothing was set aside here: what is still there is of a holder that died, and stays spent.
+        if self._agent.budget is not None and self._state.spent.reserved is not None and self._lease.lost is None:
             await self._commit([returned(scope=self._state.scope, step=step, turn=turn)])
 
     def out(self, found: Exceeded, /) -> OutOfBudget:
@@ -127,18 +129,24 @@ class Asking:
         run = self._lease.run
         return OutOfBudget(f"run {run.id} is out of budget: {found.message}", budget=found.budget, run=run)
 
-    async def _once(self, request: ModelRequest, model: Model, *, shown: bool) -> ModelReply:
+    async def _once(self, question: _Question) -> ModelReply:
         self._lease.check()
-        with anyio.fail_after(self._agent.model_timeout):
-            if not shown or self._watcher is None or not isinstance(model, StreamingModel):
-                return await model.ask(request)
-            return await self._streamed(request, model, self._watcher)
+        request, model = question.request, question.model
+        try:
+            with anyio.fail_after(self._agent.model_timeout):
+                if not question.shown or self._watcher is None or not isinstance(model, StreamingModel):
+                    return await model.ask(request)
+                return await self._streamed(question, model, self._watcher)
+        except Exception as error:
+            question.may_cost = question.may_cost or not turned_away(error)
+            raise
 
-    async def _streamed(self, request: ModelRequest, model: Any, watcher: Watcher) -> ModelReply:
+    async def _streamed(self, question: _Question, model: Any, watcher: Watcher) -> ModelReply:
         reply: ModelReply | None = None
-        pieces: Any = model.ask_stream(request)
+        pieces: Any = model.ask_stream(question.request)
         async with aclosing(pieces) if hasattr(pieces, "aclose") else nullcontext():
             async for piece in pieces:
+                question.may_cost = True
                 if isinstance(piece, ModelReply):
                     reply = piece
                 else:
@@ -147,3 +155,13 @@ class Asking:
             message = f"model {model.name} ended its stream without a whole answer; yield a ModelReply last"
             raise NotAllowed(message)
         return reply
+
+
+@dataclass(slots=True, kw_only=True)
+class _Question:
+    """One question over all its tries; it may cost as soon as one of them was not turned away before its answer."""
+
+    request: ModelRequest
+    model: Model
+    shown: bool
+    may_cost: bool = False

@@ -137,7 +137,7 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def turned_away(error: Exception, /) -> bool:
-    """Return whether the question was refused before it was answered, so that it cost nothing.
+    """Return whether a try of a question was refused before it was answered, so that it cost nothing.
 
     Of an answer that failed on its way, or of a provider's own trouble, nobody knows what it cost.
     """
