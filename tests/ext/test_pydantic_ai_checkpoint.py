@@ -9,7 +9,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
 from ext.clerk import records
-from tenure import ActiveRun, App, Redaction, TryLater
+from tenure import ActiveRun, App, NotAllowed, Redaction, RunFailed, TryLater
 from tenure.ext.pydantic_ai import TenureCheckpoint
 from tenure.testing import Inline
 
@@ -43,7 +43,8 @@ class Place:
             self.cut.remove(what)
             raise TryLater
 
-    def walk(self, ctx: RunContext[None], to: int, pin: str = "") -> Any:
+    # Not a plain one: two threads would come to the log of calls in either order.
+    async def walk(self, ctx: RunContext[None], to: int, pin: str = "") -> Any:
         """Walk somewhere."""
         self.called.append(f"{to} {ctx.tool_call_id}")
         self.once(f"tool {to}")
@@ -145,3 +146,30 @@ async def test_two_agent_runs_of_one_handler_have_a_key_each() -> None:
     async with Inline(app) as inline:
         assert await inline.result(await inline.ledger.submit("k", None, id="r")) == ["ONE", "TWO"]
     assert asked == ["one", "two"]
+
+
+@pytest.mark.parametrize("effect", ["ask", "fail", "reconcile"])
+async def test_a_tool_that_may_not_be_made_again_is_not_made_at_all(effect: str) -> None:
+    app, paid = App(), list[int]()
+    tools: FunctionToolset[None] = FunctionToolset()
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[ToolCallPart("pay", {"amount": 7})])
+
+    tools.add_function(pay, metadata={"tenure": {"effect": effect}})
+
+    @app.kind("k")
+    async def handler(run: ActiveRun[Any], _: Any) -> str:
+        agent: Agent[None, str] = Agent(FunctionModel(answer))
+        return (await TenureCheckpoint(run).ask(agent, "go", toolsets=[tools])).output
+
+    async with Inline(app) as inline:
+        with pytest.raises(RunFailed) as failed:
+            await inline.result(await inline.ledger.submit("k", None, id="r"))
+    assert isinstance(failed.value.__cause__, NotAllowed)
+    assert paid == []

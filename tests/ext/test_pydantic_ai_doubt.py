@@ -1,5 +1,6 @@
 """Calls of Pydantic AI's tools in doubt: a person says how they ended, or their toolset finds out."""
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,6 +103,19 @@ async def test_i24_what_cannot_be_found_out_a_person_is_asked() -> None:
         await resolve(inline.ledger, "r", CALL, result="as I see it")
         assert await inline.result(handle) == "as I see it"
     assert place.paid == [7]
+
+
+async def test_a_plain_function_that_looks_does_not_hold_up_the_loop() -> None:
+    threads: list[int] = []
+
+    def look(ctx: RunContext[Any], arguments: Mapping[str, Any]) -> Any:
+        threads.append(threading.get_ident())
+        return "found paid"
+
+    place = Place("reconcile", reconcile={"pay": look})
+    async with Inline(place.app) as inline:
+        assert await inline.result(await inline.ledger.submit("k", None, id="r")) == "found paid"
+    assert threads not in ([], [threading.get_ident()])
 
 
 async def test_a_tool_that_should_reconcile_and_has_no_function_is_refused() -> None:

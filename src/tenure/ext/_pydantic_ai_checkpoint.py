@@ -6,7 +6,7 @@ begins the agent with the saved conversation: the open calls are made, those wit
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
 from pydantic_ai.usage import RunUsage
 
 from tenure.active import ActiveRun
+from tenure.errors import NotAllowed
 from tenure.ext._pydantic_ai_held import within
 from tenure.ext._pydantic_ai_secrets import marked, refuse
 
@@ -98,7 +99,10 @@ class TenureCheckpoint(AbstractCapability[AgentDepsT]):
         self, ctx: RunContext[AgentDepsT], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
         """Give back what is recorded of a call, or make it and record what it comes to."""
-        del ctx, tool_def
+        del ctx
+        if (effect := _effect(tool_def)) != "repeat":
+            message = f"tool {call.tool_name} has effect {effect}, and here a call in doubt is made again; "
+            raise NotAllowed(message + "give the agent TenureDurability(), or the tool no effect")
         lease = self._run.lease
         refuse(call, lease.redaction)
         name = f"tool:{call.tool_name}@{self._number}.{call.tool_call_id}"
@@ -124,6 +128,11 @@ class TenureCheckpoint(AbstractCapability[AgentDepsT]):
                 yield
             finally:
                 within.reset(token)
+
+
+def _effect(tool_def: ToolDefinition) -> str:
+    said = (tool_def.metadata or {}).get("tenure")
+    return str(said.get("effect", "repeat")) if isinstance(said, Mapping) else "repeat"
 
 
 def _common(one: Sequence[ModelMessage], other: Sequence[ModelMessage]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from pydantic_ai.tools import RunContext
 
 from tenure.active import ActiveRun
 from tenure.agent.tool import NOT_DONE
+from tenure.calling import invoke
 from tenure.core import journal
 from tenure.core.approvals import RESOLVE, content_digest, resolution
 from tenure.core.run import Ask, Request
@@ -46,8 +46,8 @@ async def looked(run: ActiveRun[Any], call: Call, /) -> object:
     if call.look is None:
         return None
     try:
-        found = call.look()
-        found = await found if inspect.isawaitable(found) else found
+        # A plain function in a thread, as plain tools are called: on the loop it would keep the heartbeat from asking.
+        found = await invoke(call.look, (), run.threads)
     except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how the call ended
         if (ours := of_the_attempt(error, run.id)) is not None:
             raise ours from None
