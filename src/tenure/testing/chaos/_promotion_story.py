@@ -47,8 +47,9 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """A change that was said to have landed on the new primary: a grant, or a commit under one."""
+    """What was said to have landed on the new primary, a grant or a commit under one; when it was sent and heard of."""
 
+    sent_s: float
     at_s: float
     who: str
     token: int
@@ -142,7 +143,7 @@ class Story:
 
     async def go_on(self, pair: Link) -> None:
         """Let everybody try what they can on the new primary until a stranger has ended the run."""
-        with contextlib.suppress(TimeoutError):  # that the run was not ended is found when it is judged
+        with contextlib.suppress(TimeoutError):  # then the run was not ended, which is found when it is judged
             await self._all(pair)
 
     async def _all(self, pair: Link) -> None:
@@ -171,8 +172,7 @@ class Story:
                     await self._try(store, holder, change)
 
     async def _try(self, store: Store, holder: Holder, change: Change) -> None:
-        sent_s = time.monotonic()
-        answer = await asked(store, change)
+        sent_s, answer = time.monotonic(), await asked(store, change)
         if answer.verdict is Verdict.LANDED:
             self._went_on(holder, change, answer, sent_s)
         elif answer.verdict is not Verdict.ALREADY:
@@ -183,15 +183,17 @@ class Story:
         if holder.lost or holder.forgotten:
             hole = f"{holder.lost} lost commits" if holder.lost else "a grant that was lost"
             self.wrong.append(f"{holder.name} went on by {type(change).__name__} over {hole}")
-        now_s = time.monotonic()
         if isinstance(change, Reattach) and answer.run is not None:
             self.counts["reattached"] += 1
             holder.grant, holder.run = grant_of(answer.run), answer.run
-            self.landed.append(Landed(at_s=now_s, who=holder.name, token=holder.grant.token))
+            self._land(holder.name, holder.grant.token, sent_s)
         if isinstance(change, Commit):
             told(holder, change)
-            self.landed.append(Landed(at_s=now_s, who=holder.name, token=change.grant.token, commit=change))
+            self._land(holder.name, change.grant.token, sent_s, change)
         self._trust(holder, sent_s, answer)
+
+    def _land(self, who: str, token: int, sent_s: float, commit: Commit | None = None) -> None:
+        self.landed.append(Landed(sent_s=sent_s, at_s=time.monotonic(), who=who, token=token, commit=commit))
 
     async def _take_over(self, store: Store, drawn: random.Random) -> None:
         """Claim the run until it is granted, and end it; again, where the machine stood still too long."""
@@ -199,28 +201,28 @@ class Story:
             await asyncio.sleep(drawn.uniform(0, self.ttl_ms / 4000))
             nonce = secrets.token_hex(16)  # no blame: a run is not set aside because this machine is slow
             claim = Claim(run=_RUN, nonce=nonce, owner="C", ttl_ms=self.ttl_ms, blame=False)
-            answer = await asked(store, claim)
+            sent_s, answer = time.monotonic(), await asked(store, claim)
             self.counts["waited"] += answer.why is Why.GRACE
-            if answer.ok and answer.run is not None and await self._ended(store, answer.run, drawn):
-                return
+            if answer.ok and answer.run is not None:
+                self._land("C", answer.run.token, sent_s)
+                if await self._ended(store, answer.run, drawn):
+                    return
 
     async def _ended(self, store: Store, run: Run, drawn: random.Random) -> bool:
         now_s = time.monotonic()
         self.counts["taken"] += 1
-        self.landed.append(Landed(at_s=now_s, who="C", token=run.token))
         for holder in self.holders:
-            # A few milliseconds are the width of the clocks' ticks: leases are counted in whole ones.
-            if holder.trusts_until_s > now_s + 0.005:
-                left_ms = (holder.trusts_until_s - now_s) * 1000
+            left_ms = (holder.trusts_until_s - now_s) * 1000
+            if left_ms > 5:  # the width of the clocks' ticks: leases are counted in whole milliseconds
                 self.wrong.append(f"C was let in while {holder.name} could trust its lease for {left_ms:.0f} ms more")
         await asyncio.sleep(drawn.uniform(0, self.ttl_ms / 3000))
         mine = Holder(name="C", grant=grant_of(run), run=run, trusts_until_s=now_s)
         for status in (None, Status.COMPLETED):
-            change = step(mine, status)
+            change, sent_s = step(mine, status), time.monotonic()
             if not (await asked(store, change)).ok:
                 return False
             told(mine, change)
-            self.landed.append(Landed(at_s=time.monotonic(), who="C", token=mine.grant.token, commit=change))
+            self._land("C", mine.grant.token, sent_s, change)
         return True
 
 
@@ -235,19 +237,17 @@ async def judge(story: Story, pair: Link) -> Verdicts:
     if not verify_run(run, rows).ok:
         found.wrong.append("its journal does not verify")
     stored = {row.seq: row.digest for row in rows}
-    newest = 0
-    for landed in sorted(story.landed, key=lambda one: one.at_s):
+    for landed in story.landed:
+        newest = max((one.token for one in story.landed if not one.commit and one.at_s < landed.sent_s), default=0)
         if landed.commit is None:
             if landed.token <= newest:
                 found.wrong.append(f"{landed.who} was granted the token {landed.token} after {newest}")
-            newest = landed.token
         elif stored.get(landed.commit.row.seq) != landed.commit.row.digest:
             found.wrong.append(f"commit {landed.commit.row.seq} of {landed.who} was acknowledged and is not there")
         elif landed.token < newest:
             found.counts["stale"] += 1
             found.wrong.append(f"{landed.who} wrote under {landed.token} after {newest} was granted")
-    lost = [holder.grant.token for holder in story.holders if holder.name != "C"]
-    taken = [one.token for one in story.landed if one.who == "C"]
+    lost, taken = [one.grant.token for one in story.holders], [one.token for one in story.landed if one.who == "C"]
     if lost and taken and max(lost) >= max(taken):
         found.wrong.append(f"the token {max(taken)} does not rise above {max(lost)}, which was lost")
     tokens = [row.token for row in rows]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tenure.core import build
-from tenure.core.run import Claim, Commit
+from tenure.core.run import Answer, Change, Claim, Commit
 from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe
 from tenure.store import Store
@@ -27,8 +27,9 @@ RUNS = 8
 TTL_MS = 2_000
 DOWN_AFTER_MS = 1_000
 LONGEST_S = 60.0
+STEPS_BEFORE = 40
 STEPS_AFTER = 40
-"""How many commits B makes before the link is whole again."""
+"""How many commits A makes before the link is cut, and B before it is whole again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +106,19 @@ async def _off(true: object) -> None:
     await asyncio.to_thread(until, true)  # type: ignore[arg-type]
 
 
-async def _granted(store: Store, run: str, owner: str) -> Holder | None:
-    claim = Claim(run=run, nonce=secrets.token_hex(16), owner=owner, ttl_ms=TTL_MS)
+async def _answered(store: Store, change: Change) -> Answer:
     while True:
         try:
-            answer = await store.commit(claim)
+            return await store.commit(change)
         except (StoreUnavailable, OutcomeUnknown, StoreUnsafe):
             await asyncio.sleep(0.05)  # the same request again
-            continue
-        if not answer.ok or answer.run is None:
-            return None
-        return Holder(name=owner, grant=grant_of(answer.run), run=answer.run, trusts_until_s=0)
+
+
+async def _granted(store: Store, run: str, owner: str) -> Holder | None:
+    answer = await _answered(store, Claim(run=run, nonce=secrets.token_hex(16), owner=owner, ttl_ms=TTL_MS))
+    if not answer.ok or answer.run is None:
+        return None
+    return Holder(name=owner, grant=grant_of(answer.run), run=answer.run, trusts_until_s=0)
 
 
 async def _write_on(store: Store, holder: Holder, found: Partition, stop: asyncio.Event) -> None:
@@ -157,19 +160,16 @@ async def parted(kind: ServerKind, level: str) -> Partition:
         async with open_store(near) as a, open_store(far) as b, asyncio.TaskGroup() as tasks:
             await a.raise_ttl(TTL_MS)
             for name in names:
-                await a.commit(build.create(run=name, kind="k", value=1))
+                await _answered(a, build.create(run=name, kind="k", value=1))
                 holder = await _granted(a, name, "A")
                 if holder is not None:
                     tasks.create_task(_write_on(a, holder, found, stop))
-            await asyncio.sleep(1)
+            await _acknowledged(found, "A before the cut", STEPS_BEFORE)
             found.cut_s = time.monotonic()
             servers.link.hold_up()
             for name in names:
                 tasks.create_task(_take_over(b, name, found, over))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_S):
-                    while found.counts["B after it"] < STEPS_AFTER:  # noqa: ASYNC110 - other processes
-                        await asyncio.sleep(0.05)
+            await _acknowledged(found, "B after it", STEPS_AFTER)
             servers.link.let_through()
             await _off(lambda: asked(servers.primary, "INFO", "replication")["role"] == "slave")
             await _off(lambda: asked(servers.primary, "INFO", "replication")["master_link_status"] == "up")
@@ -177,6 +177,13 @@ async def parted(kind: ServerKind, level: str) -> Partition:
             over.set()
         await _judge(far.replace("timeout=5", "timeout=30"), found)
     return found
+
+
+async def _acknowledged(found: Partition, what: str, many: int) -> None:
+    with contextlib.suppress(TimeoutError):  # that one side was told of nothing is found when it is judged
+        async with asyncio.timeout(LONGEST_S):
+            while found.counts[what] < many:  # noqa: ASYNC110 - other processes
+                await asyncio.sleep(0.05)
 
 
 async def _judge(url: str, found: Partition) -> None:
