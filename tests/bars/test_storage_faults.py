@@ -164,7 +164,7 @@ async def test_i11_without_the_repair_pass_a_clock_that_is_set_back_puts_runs_ou
 
     monkeypatch.setattr(clock, "repair_pass", no_pass)
     monkeypatch.setattr(clock, "PATIENCE_S", 3.0)
-    await _finds(StoreClock(), "could not be taken over", "valkey9", tmp_path, 0, 5)
+    await _finds(StoreClock(), "could not be taken over", "valkey9", tmp_path, 0, 5, 10, 15, 20, 25)
 
 
 def test_what_a_moved_clock_is_held_against_is_noticed(tmp_path: Path) -> None:

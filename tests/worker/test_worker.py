@@ -132,7 +132,7 @@ async def test_i23_a_drain_hands_back_what_does_not_end_and_counts_nothing() -> 
             await until(lambda: started == ["r"])
             before = anyio.current_time()
             await worker.drain()
-            assert anyio.current_time() - before < 2
+            assert anyio.current_time() - before < 20, "the step in hand never ends"
             assert (worker.draining, worker.ready) == (True, False)
             run = await one.load("r")
             assert (run.status, run.attempt, run.crashes, run.failures) == (Status.QUEUED, 1, 0, 0)
@@ -245,7 +245,7 @@ async def test_runs_that_need_an_empty_process_do_not_keep_the_slots_from_runs_b
             for n in range(2):
                 await ledger.submit("k", None, id=f"r{n}")
             worker.wake()
-            await until(lambda: sorted(started) == ["busy", "r0", "r1"], seconds=3)
+            await until(lambda: sorted(started) == ["busy", "r0", "r1"], seconds=20)
             gate.set()
             await until(lambda: len(started) == 8)
 
