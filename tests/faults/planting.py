@@ -79,6 +79,14 @@ def run(source: Path, by: str, chosen: str, *, url: str = "") -> tuple[int, str]
     return done.returncode, done.stdout + done.stderr
 
 
+def attempt(source: Path, fault: Fault, *, url: str = "") -> tuple[int, str]:
+    """Run the tests of a fault against a copy that holds it; once more if they could not begin."""
+    code, words = run(source, fault.by, fault.caught, url=url)
+    if code == 0 or caught(code, words):
+        return code, words
+    return run(source, fault.by, fault.caught, url=url)
+
+
 def database(url: str) -> str:
     """Return the URL of a new database on the server: the functions of a faulty copy must not meet the sound ones."""
     import psycopg

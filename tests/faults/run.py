@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faults.planted import FAULTS
-from faults.planting import POSTGRES, VALKEY, Fault, NotPlanted, caught, database, plant, run
+from faults.planting import POSTGRES, VALKEY, Fault, NotPlanted, attempt, caught, database, plant
 from tenure.testing.campaigns import PAGE, running
 from tenure.testing.servers import VALKEY9, PostgresServer, start_server
 
@@ -37,7 +37,7 @@ def try_one(fault: Fault, urls: dict[str, str]) -> Tried:
         try:
             url = urls.get(fault.server, "")
             url = database(url) if fault.server == POSTGRES else url
-            code, words = run(plant(fault, Path(folder)), fault.by, fault.caught, url=url)
+            code, words = attempt(plant(fault, Path(folder)), fault, url=url)
         except NotPlanted as reason:
             return Tried(fault=fault, found=False, took_s=0.0, words=str(reason))
     took_s = time.monotonic() - started

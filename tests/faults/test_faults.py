@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faults.planted import FAULTS
-from faults.planting import POSTGRES, SOURCE, VALKEY, Fault, caught, database, plant, run
+from faults.planting import POSTGRES, SOURCE, VALKEY, Fault, attempt, caught, database, plant, run
 
 CHOSEN = 10
 
@@ -58,7 +58,7 @@ def test_the_sound_source_passes_what_the_faults_fail(by: str, request: pytest.F
 
 def test_the_planted_fault_is_caught(fault: Fault, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     copy = plant(fault, tmp_path)
-    code, words = run(copy, fault.by, fault.caught, url=_url(fault, request))
+    code, words = attempt(copy, fault, url=_url(fault, request))
     assert caught(code, words), f"{fault.name}: pytest ended with {code}\n{words}"
 
 
