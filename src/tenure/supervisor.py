@@ -30,7 +30,7 @@ log = logging.getLogger("tenure.supervisor")
 TICK_S = 0.5
 CUT_S = 5.0
 LONG_S = 2.0
-FORGET_S = 1.0
+FORGET_S = 5.0
 FIRST_PAUSE_S = 0.5
 LAST_PAUSE_S = 30.0
 

@@ -276,12 +276,12 @@ async def test_i21_a_claim_that_was_on_its_way_when_a_worker_drained_is_given_ba
 
 async def test_a_run_whose_entry_was_early_is_claimed_as_soon_as_it_is_handed_back() -> None:
     app = counting([])
-    async with opened("memory://early", ttl=1) as holder, opened("memory://early") as other:
+    async with opened("memory://early", ttl=4) as holder, opened("memory://early") as other:
         looks = Looks(other, app.kinds)
         await holder.submit("k", None, id="r")
         async with holder.hold("r"):
             # Renewals do not move the entry: from the end of the first ttl on the run looks due, and is held.
-            await until(lambda: _refused(looks))
+            await until(lambda: _refused(looks), seconds=30)
         found = await looks.look(1, empty=True)
         assert [lease.run.id for lease in found.leases] == ["r"]
 
