@@ -151,7 +151,7 @@ async def test_a_run_is_handed_back_when_the_threads_of_its_steps_have_ended(err
         # A successor would run beside what is left of the step.
         assert (await handle.load()).status is Status.RUNNING
         release.set()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while (await handle.load()).status is not Status.QUEUED:  # noqa: ASYNC110 - handed back by another task
                 await anyio.sleep(0.01)
 

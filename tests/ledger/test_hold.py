@@ -127,7 +127,7 @@ async def test_i05_a_cancelled_run_cancels_its_holder_and_a_broad_except_cannot_
                 except Exception:  # noqa: BLE001 - as a tool would
                     pytest.fail("a broad except must not see the loss")
     assert lost.value.reason == "cancelled"
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 15, "half of what it would have slept"
     run = await ledger.load("r1")
     assert run.outcome is not None
     assert (run.status, run.outcome.message, run.outcome.by) == (Status.CANCELLED, "enough", "ops")

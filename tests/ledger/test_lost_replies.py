@@ -132,11 +132,11 @@ async def test_i21_a_claim_that_is_cancelled_leaves_no_lease_that_nobody_release
         with anyio.move_on_after(0.15):
             async with ledger.hold("r1"):
                 pytest.fail("the claim should have been cancelled")
-        with anyio.fail_after(2):
+        with anyio.fail_after(30):
             while not any(isinstance(change, End) for change in store.sent):  # noqa: ASYNC110 - another task sends it
                 await anyio.sleep(0.01)
-        assert await store.woken(["due"], timeout=5), "others are told that it is there to be claimed"
-        async with ledger.hold("r1", wait=1) as lease:
+        assert await store.woken(["due"], timeout=30), "others are told that it is there to be claimed"
+        async with ledger.hold("r1", wait=30) as lease:
             assert lease.run.attempt == 1
 
 
