@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tenure.clock import SystemClock
-from tenure.core.run import Answer
+from tenure.core.run import LEADER_ID, Answer, How, Verdict
 from tenure.errors import NotAllowed, StoreUnavailable, TenureError, by_code
 from tenure.retrying import resend
 from tenure.spawned import Spawned, spawn
@@ -33,6 +33,10 @@ LONG_S = 2.0
 FORGET_S = 5.0
 FIRST_PAUSE_S = 0.5
 LAST_PAUSE_S = 30.0
+MEANT = {
+    How.FORFEIT: "its lease ends and the death counts against it",
+    How.YIELD: "its lease ends and nothing counts against it",
+}
 
 
 class Supervisor:
@@ -167,7 +171,12 @@ class Supervisor:
         for end, answer in zip(ends, answers, strict=True):
             told = answer.verdict.value if isinstance(answer, Answer) else str(answer)
             extra = {"run_id": end.run}
-            log.warning("run %s of child %s: %s, %s", end.run, child.name, end.how.value, told, extra=extra)
+            # That it led is nothing that anybody submitted.
+            level = logging.INFO if end.run == LEADER_ID else logging.WARNING
+            what = MEANT[end.how] if told == Verdict.LANDED.value else "its lease was not ended"
+            log.log(
+                level, "run %s of child %s: %s (%s, %s)", end.run, child.name, what, end.how.value, told, extra=extra
+            )
         self._order_look()
         await self._store.wake("due")
 

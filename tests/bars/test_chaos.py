@@ -125,6 +125,19 @@ def test_a_planted_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     assert "python -m tenure.testing.chaos --kinds" in said, "how to play it again is said"
 
 
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--kinds", "kill=many"], "kill=many says no number of histories"),
+        (["--kinds", "kill=1", "--stores", "mysql"], "no store mysql; there are sqlite, "),
+        (["--kinds", "power=1", "--stores", "postgres"], "nothing would be judged"),
+    ],
+)
+def test_what_would_judge_nothing_is_refused(arguments: list[str], said: str) -> None:
+    code, told = _played(*arguments)
+    assert (code, said in told, "Traceback" in told) == (2, True, False), told
+
+
 async def test_what_a_fleet_is_held_against_is_noticed(tmp_path: Path) -> None:
     store = cast("Store", NotedStore(open_store("memory://"), tmp_path))
     async with store, Ledger(store) as ledger:

@@ -1,6 +1,9 @@
 """What people read beside the tables: log lines that name their run, and a run's result."""
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -43,3 +46,31 @@ def test_a_worker_looks_for_its_app_before_it_starts_anything(
     assert code != 0
     assert "no module" in said
     assert not (tmp_path / "runs.db").exists()
+
+
+APP = """from tenure import App
+
+app = App()
+
+
+@app.kind("greet")
+async def greet(run, name):
+    return name
+"""
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_worker_tells_a_terminal_that_it_is_there(tmp_path: Path, processes: str) -> None:
+    (tmp_path / "waiting_app.py").write_text(APP)
+    store = f"sqlite:///{tmp_path}/runs.db"
+    command = [sys.executable, "-m", "tenure", "--store", store, "worker", "waiting_app:app", "--processes", processes]
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        worker = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        said = b""
+        while b"\n" not in said:
+            said += terminal.read(1000)
+        worker.terminate()  # whether it drains or has not come to that yet: its children leave with it
+        worker.wait(timeout=60)
+    assert said.decode().startswith(f"tenure: waiting_app:app waits for runs on {store}, namespace default, ")

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,22 @@ def test_a_story_is_read_back_from_what_a_violation_prints() -> None:
 
 
 STILL = Story(seed=3, ttl_s=2.0, workers=2, wishes=(Wish(kind="steps", at_s=0.1), Wish(kind="agent", at_s=0.1)))
+
+
+def test_a_line_that_no_violation_printed_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--replay", "{}"])
+    assert "--replay takes the line that a violation printed" in capsys.readouterr().err
+
+
+def test_a_story_is_played_without_the_package_that_only_trio_brings(tmp_path: Path) -> None:
+    (tmp_path / "sniffio.py").write_text("raise ModuleNotFoundError('not there')\n")
+    (tmp_path / "trio.py").write_text("raise ModuleNotFoundError('not there')\n")
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    program = "from tenure.testing.sim.__main__ import main; main(['--replay', __import__('sys').argv[1]])"
+    command = [sys.executable, "-c", program, draw(1).line()]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "nothing is wrong\n"), done.stderr
 
 
 def test_a_quiet_story_completes_without_a_takeover() -> None:

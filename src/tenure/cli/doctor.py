@@ -168,5 +168,5 @@ def of_history(facts: Facts, /) -> list[Finding]:
     wait_ms = facts.since_ms + facts.max_ttl_ms - facts.now_ms
     if facts.lossy and wait_ms > 0:
         fix = f"wait {duration(wait_ms)}: until then only a holder that proves its lease goes on"
-        return [_warning("history", f"{text}; it changed, and acknowledged writes may be missing", fix)]
+        return [_warning("history", f"{text}; it is new: unless the store is, acknowledged writes may be missing", fix)]
     return [_ok("history", text)]

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenure.cli.exits import Exit
-from tenure.cli.output import OutputOption, Shape, write, write_json
+from tenure.cli.output import OutputOption, Shape, hint, write, write_json
 from tenure.cli.place import Place, command
 
 if TYPE_CHECKING:
+    from tenure.store import Store
     from tenure.sweep import SweepReport
     from tenure.worker import Worker
 
@@ -86,6 +87,7 @@ async def worker(
     store = place.store(creates=True)
     supervisor = Supervisor(store, spawned, settings, processes=processes, drain=drain, ttl=place.ttl_s)
     async with store:
+        _greet(app, store, f"with {processes} process{'es' * (processes > 1)}")
         await _beside(supervisor.run, at, live=lambda: supervisor.live, ready=lambda: supervisor.ready)
     return Exit.OK
 
@@ -117,6 +119,7 @@ async def _here(place: Place, path: str, *, at: tuple[str, int] | None, **settin
 
     app = load_app(path)
     async with place.store(creates=True) as store:
+        _greet(path, store, "in this process")
         made = Worker(app, store, ttl=place.ttl_s, **settings)
 
         async def run() -> None:
@@ -124,6 +127,12 @@ async def _here(place: Place, path: str, *, at: tuple[str, int] | None, **settin
                 await _until_signalled(made)
 
         await _beside(run, at, live=lambda: live(made), ready=lambda: made.ready)
+
+
+def _greet(app: str, store: Store, how: str) -> None:
+    """Tell people who look at a terminal that it is there; a log file need not know."""
+    if sys.stderr.isatty():
+        hint(f"tenure: {app} waits for runs on {store.url}, namespace {store.namespace}, {how}; Ctrl-C stops it")
 
 
 async def _until_signalled(made: Worker) -> None:

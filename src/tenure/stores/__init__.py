@@ -69,7 +69,8 @@ def open_store(
     try:
         opened = import_module(module)
     except ImportError as error:
-        message = f"{parts.scheme} needs the package {error.name!r}; install tenure with the extra that brings it"
+        cure = "pip install 'tenure[postgres]'" if "postgres" in module else "install tenure anew, it is a part of that"
+        message = f"{parts.scheme} needs the package {error.name!r}; {cure}"
         raise MissingExtra(message) from None
     store: Store = opened.open_url(
         bare, namespace=namespace, durability=level, allow=tuple(allow), clock=clock, options=options

@@ -15,6 +15,7 @@ from pathlib import Path
 from tenure.testing.campaigns import Campaign, CampaignRefused, record
 from tenure.testing.chaos.campaign import Lane, conduct, version
 from tenure.testing.chaos.kinds import KINDS, SHARED, kind_of
+from tenure.testing.servers import ServerMissing
 
 PROGRESS_S = 5.0
 SHOWN = 20
@@ -36,12 +37,22 @@ def main(arguments: list[str] | None = None) -> int:
     wished = [word.partition("=")[::2] for word in asked.kinds.split(",") if word]
     if unknown := {name for name, _ in wished} - set(KINDS):
         parser.error(f"no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    if bad := [f"{name}={many}" for name, many in wished if many and not (many.isdecimal() and int(many))]:
+        parser.error(f"{', '.join(bad)} says no number of histories; write it like kill=20")
+    if unknown := set(asked.stores.split(",")) - set(SHARED):
+        parser.error(f"no store {', '.join(sorted(unknown))}; there are {', '.join(SHARED)}")
     try:
         lanes = [_lane(name, many, asked) for name, many in wished]
     except CampaignRefused as refused:
         parser.error(str(refused))
     lanes = [lane for lane in lanes if lane.stores]
-    whole = _play(lanes, asked)
+    if not lanes:
+        parser.error(f"none of the kinds is played on {asked.stores}, so nothing would be judged")
+    try:
+        whole = _play(lanes, asked)
+    except ServerMissing as missing:
+        print(f"{missing}; or leave it out with --stores", file=sys.stderr)
+        return 2
     if asked.record:
         for lane in lanes:
             _record(lane)

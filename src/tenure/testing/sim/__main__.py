@@ -39,7 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.histories < 1 or asked.processes < 1:
         parser.error("at least one history, by at least one process")
     if asked.replay:
-        found, _ = one(Story.of(asked.replay))
+        try:
+            story = Story.of(asked.replay)
+        except (ValueError, TypeError, KeyError) as error:
+            parser.error(f"--replay takes the line that a violation printed ({error})")
+        found, _ = one(story)
         print("\n".join(found) or "nothing is wrong")
         return bool(found)
     try:

@@ -8,13 +8,20 @@ import logging
 import random
 import secrets
 from collections.abc import Iterator
-
-import sniffio
+from types import SimpleNamespace
+from typing import Any
 
 from tenure.testing.sim.history import Cast
 from tenure.testing.sim.loop import SimLoop
 from tenure.testing.sim.notes import Played
 from tenure.testing.sim.story import Story
+
+try:
+    import sniffio
+except ImportError:  # without it anyio asks asyncio, which knows
+    _told: Any = SimpleNamespace()
+else:
+    _told = sniffio.thread_local
 
 
 def play(story: Story, /) -> Played:
@@ -23,12 +30,12 @@ def play(story: Story, /) -> Played:
         loop = SimLoop()
         try:
             # anyio asks sniffio at every call which library runs; it is told, so that it need not find out.
-            sniffio.thread_local.name = "asyncio"
+            _told.name = "asyncio"
             cast = Cast(loop, story)
             loop.run_until_complete(cast.play())
             return cast.gather()
         finally:
-            sniffio.thread_local.name = None
+            _told.name = None
             bury(loop)
 
 
