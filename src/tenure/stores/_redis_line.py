@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004
@@ -71,6 +71,7 @@ class _Wire(asyncio.Protocol):
     def __init__(self, line: Line, connection: AbstractConnection) -> None:
         # redis-py has no way to give a connection away; without its streams it has nothing left to read or to close.
         writer = cast("asyncio.StreamWriter", connection._writer)  # noqa: SLF001
+        stream = cast("Any", connection._reader)  # noqa: SLF001
         parser = connection._parser  # noqa: SLF001
         connection._writer = connection._reader = None  # noqa: SLF001
         self._line = line
@@ -79,6 +80,8 @@ class _Wire(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", writer.transport)
         self._writer = writer  # kept, because it closes the transport when it is collected
         self.transport.set_protocol(self)
+        # A stream that has read the end keeps the transport half open, and nobody would be told of the end again.
+        self.ended = bool(stream is None or stream._eof or stream._buffer) or self.transport.is_closing()  # noqa: SLF001
 
     def write(self, commands: Sequence[bytes]) -> None:
         """Send commands in one piece; a large one goes by itself, because joining it would copy it once more."""
@@ -172,11 +175,19 @@ class Line:
         if self._opening is None:
             self._opening = asyncio.create_task(self._make(), name="tenure-redis-connect")
             self._opening.add_done_callback(_look_at)
-        await asyncio.shield(self._opening)
+        opening = self._opening
+        await asyncio.wait([opening])  # who waits is not cancelled with it, nor it with who waits
+        if opening.cancelled():
+            raise LineBroken("the store was closed", sent=False)
+        opening.result()
 
     async def _make(self) -> None:
         try:
-            self.wire = _Wire(self, await self._connect())
+            wire = _Wire(self, await self._connect())
+            if wire.ended:
+                wire.transport.abort()
+                raise LineBroken("the server closed the connection", sent=False)
+            self.wire = wire
         finally:
             self._opening = None
 
