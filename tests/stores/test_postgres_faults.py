@@ -282,3 +282,14 @@ def test_a_password_that_is_not_encoded_is_refused_and_never_shown(where: str, s
         open_store(where.format(secret))
     assert "ss@" not in str(refused.value)
     assert "34" not in str(refused.value)
+
+
+async def test_who_reads_is_told_that_the_store_was_closed_and_not_cancelled(postgres_url: str, namespace: str) -> None:
+    mark = f"closing-{namespace}"
+    async with open_store(postgres_url, namespace=namespace) as store:
+        session = store._opened()  # type: ignore[attr-defined]
+        statement = f"SELECT pg_sleep(60), '{mark}'"
+        reading = asyncio.create_task(session.on_pool(lambda connection: connection.execute(statement.encode())))
+        await until(postgres_url, "SELECT count(*) FROM pg_stat_activity WHERE query = %s", 1, statement)
+    with pytest.raises(OutcomeUnknown, match="the store was closed"):
+        await reading

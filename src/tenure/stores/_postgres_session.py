@@ -14,13 +14,13 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Facts
-from tenure.errors import StoreUnavailable, TenureError
+from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
 from tenure.store import Durability, Finding
 from tenure.stores import _postgres_check as check
 from tenure.stores._postgres_answer import answer_of, facts_of
 from tenure.stores._postgres_bell import Listener, channel
 from tenure.stores._postgres_connect import Address, Connection, acknowledged, connect, died, told_why, translated
-from tenure.stores._postgres_line import Line
+from tenure.stores._postgres_line import CLOSED, Line
 from tenure.stores._postgres_migrate import Standing, migrate, refuse, standing
 from tenure.stores._postgres_speech import Speech
 from tenure.stores._postgres_sql import statements
@@ -241,7 +241,10 @@ class Session:
         self._owned.add(task)
         task.add_done_callback(self._owned.discard)
         task.add_done_callback(_seen)
-        return await asyncio.shield(task)
+        await asyncio.wait([task])  # who waits is not cancelled with it, nor it with who waits
+        if task.cancelled():
+            raise OutcomeUnknown(CLOSED)
+        return task.result()
 
     async def _pooled(self, work: Any, *, change: bool) -> Any:
         for left in (1, 0):
