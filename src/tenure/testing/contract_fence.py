@@ -110,6 +110,16 @@ class FenceContract(StoreCase):
         assert found == replace(run, lease_until_ms=answer.now_us // 1000 + 9_000)
         assert answer.run in (None, found)
 
+    async def test_i01_the_same_renewal_twice_in_one_call_extends_the_lease_twice(self, store: Store) -> None:
+        grant, run = await self.begin(store, ttl_ms=5_000)
+        renewal = Renew(grant=replace(grant, ttl_ms=9_000))
+        answers = [answer for answer in await store.commit_many([renewal, renewal]) if isinstance(answer, Answer)]
+        assert [(answer.verdict, answer.why, answer.left_ms) for answer in answers] == [
+            (Verdict.LANDED, None, 9_000)
+        ] * 2
+        found = await store.load("r1")
+        assert found == replace(run, lease_until_ms=answers[1].now_us // 1000 + 9_000)
+
     @pytest.mark.parametrize(
         "status,why",
         [

@@ -94,16 +94,19 @@ BEGIN
     RETURN tenure.landed_1(f, tenure.granted_1(run, c ->> 'new_nonce', run.owner, (c ->> 'ttl_ms')::bigint, f));
 END $$;
 
--- Why a renewal did not land: 'busy' where the row is somebody else's for now, or was when it was looked for.
+-- What a renewal that did not move its row is told: 'busy' where the row is somebody else's for now, or was when it was
+-- looked for; 'landed' where the same grant was named twice, and moved the row at its other place.
 CREATE FUNCTION tenure.unrenewed_1(f tenure.facts_1, g jsonb, ours boolean) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     run tenure.run;
+    why text;
 BEGIN
     SELECT * INTO run FROM tenure.run r WHERE r.space = f.space AND r.id = g ->> 'id';
     IF NOT FOUND THEN
         RETURN tenure.refused_1('absent', f, NULL);
     END IF;
-    RETURN CASE WHEN ours THEN tenure.refused_1(tenure.foreign_1(run, g, f), f, run) ELSE 'busy' END;
+    why := tenure.foreign_1(run, g, f);
+    RETURN CASE WHEN NOT ours THEN 'busy' WHEN why IS NULL THEN 'landed ' || f.us ELSE tenure.refused_1(why, f, run) END;
 END $$;
 
 -- Extend the live leases of many runs to now + ttl. p: as look_1, and grants: id, token, nonce, epoch, ttl_ms of each. A
