@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any, cast
 
 import anyio
 import pytest
-from redis.asyncio.connection import AbstractConnection
 
 from conftest import StartRedis
 from stores.redis_kit import Proxy, begun, claim, grant_of, key_contents, opened, step
@@ -19,7 +17,7 @@ from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.stores._redis_address import address
 from tenure.stores._redis_connect import connect, told
-from tenure.stores._redis_line import Line, LineBroken, pack
+from tenure.stores._redis_line import pack
 from tenure.stores.redis import RedisStore
 from tenure.testing.servers import REDIS7, REDIS8, REDIS_KINDS
 
@@ -292,46 +290,4 @@ async def test_a_store_closes_although_its_server_takes_nothing_of_what_was_sent
         with pytest.raises(OutcomeUnknown):
             await store.commit(step(grant, run, "y", blobs=[bytes([n]) * 1_000_000 for n in range(16)]))
     assert socket.fileno() == -1
-    server.thaw()
-
-
-async def test_a_connection_that_had_ended_before_it_was_taken_over_is_none(start_redis: StartRedis) -> None:
-    where = address(start_redis(REDIS8).url, {})
-    ended = list[AbstractConnection]()
-
-    async def connected() -> AbstractConnection:
-        connection = await connect(where)
-        if not ended:
-            ended.append(connection)
-            await connection.send_packed_command([pack("QUIT")])
-            stream = cast("Any", connection._reader)
-            with anyio.fail_after(20):
-                while not stream._eof:  # noqa: ASYNC110 - it is the server's
-                    await anyio.sleep(0.01)
-        return connection
-
-    line = Line(connected)
-    try:
-        with pytest.raises(LineBroken) as broken:
-            await line.ask([pack("PING")])
-        assert not broken.value.sent
-        assert await line.ask([pack("PING")]) == [b"PONG"]
-    finally:
-        await line.aclose()
-
-
-async def test_who_waits_for_a_connection_is_told_when_the_line_is_closed_and_not_cancelled(
-    start_redis: StartRedis,
-) -> None:
-    server = start_redis(REDIS8)
-    server.freeze()
-    line = Line(lambda: connect(address(server.url, {})))
-    asking = asyncio.create_task(line.ask([pack("PING")]))
-    with anyio.fail_after(20):
-        while line.idle:  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(0.001)
-    await line.aclose()
-    with pytest.raises(LineBroken) as broken:
-        await asking
-    assert not broken.value.sent
     server.thaw()

@@ -1,0 +1,58 @@
+"""The line to a Redis server while its connection is made, or has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import anyio
+import pytest
+from redis.asyncio.connection import AbstractConnection
+
+from conftest import StartRedis
+from tenure.stores._redis_address import address
+from tenure.stores._redis_connect import connect
+from tenure.stores._redis_line import Line, LineBroken, pack
+from tenure.testing.servers import REDIS8
+
+
+async def test_a_connection_that_had_ended_before_it_was_taken_over_is_none(start_redis: StartRedis) -> None:
+    where = address(start_redis(REDIS8).url, {})
+    ended = list[AbstractConnection]()
+
+    async def connected() -> AbstractConnection:
+        connection = await connect(where)
+        if not ended:
+            ended.append(connection)
+            await connection.send_packed_command([pack("QUIT")])
+            stream = cast("Any", connection._reader)
+            with anyio.fail_after(20):
+                while not stream._eof:  # noqa: ASYNC110 - it is the server's
+                    await anyio.sleep(0.01)
+        return connection
+
+    line = Line(connected)
+    try:
+        with pytest.raises(LineBroken) as broken:
+            await line.ask([pack("PING")])
+        assert not broken.value.sent
+        assert await line.ask([pack("PING")]) == [b"PONG"]
+    finally:
+        await line.aclose()
+
+
+async def test_who_waits_for_a_connection_is_told_when_the_line_is_closed_and_not_cancelled(
+    start_redis: StartRedis,
+) -> None:
+    server = start_redis(REDIS8)
+    server.freeze()
+    line = Line(lambda: connect(address(server.url, {})))
+    asking = asyncio.create_task(line.ask([pack("PING")]))
+    with anyio.fail_after(20):
+        while line.idle:  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.001)
+    await line.aclose()
+    with pytest.raises(LineBroken) as broken:
+        await asking
+    assert not broken.value.sent
+    server.thaw()
