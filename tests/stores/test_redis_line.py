@@ -1,11 +1,13 @@
-"""The line to a Redis server while its connection is made, or has ended."""
+"""The line to a Redis server while its connection is made, has ended, or brings a reply in pieces."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from redis.asyncio.connection import AbstractConnection
 
@@ -56,3 +58,21 @@ async def test_who_waits_for_a_connection_is_told_when_the_line_is_closed_and_no
         await asking
     assert not broken.value.sent
     server.thaw()
+
+
+async def test_a_large_reply_that_comes_in_pieces_is_awaited_by_a_loop_that_was_blocked(
+    start_redis: StartRedis,
+) -> None:
+    """What waits in the socket is life, although the loop reads it only after the time-out, and in many turns."""
+    where = address(start_redis(REDIS8).url, {"timeout": "2"})
+    line = Line(lambda: connect(where))
+    large = b"x" * 32_000_000
+    try:
+        assert await line.ask([pack("SET", "large", large)]) == [b"OK"]
+        asking = asyncio.create_task(line.ask([pack("GET", "large")]))
+        while line.idle:
+            await anyio.lowlevel.checkpoint()
+        time.sleep(2.5)  # noqa: ASYNC251 - the loop is blocked
+        assert await asking == [large]
+    finally:
+        await line.aclose()

@@ -94,6 +94,7 @@ class _Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand on each reply that is whole."""
         line, gets = self._line, self._reader.gets
+        line.heard = asyncio.get_running_loop().time()  # a large reply comes in many pieces
         try:
             self._reader.feed(data)
             while line.wire is self and (reply := gets()) is not NOTHING:
@@ -123,7 +124,7 @@ class Line:
         self._scheduled = False
         self._held = False
         self._together = 1
-        self._heard = 0.0
+        self.heard = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     async def ask(self, packed: Sequence[bytes], /, *, wait: bool = False) -> list[Reply]:
@@ -133,7 +134,7 @@ class Line:
         """
         loop = asyncio.get_running_loop()
         if not self._sent:
-            if loop.time() > self._heard + IDLE_S:
+            if loop.time() > self.heard + IDLE_S:
                 # An idle connection may have been closed: two turns of the loop, and the transport knows.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -202,7 +203,7 @@ class Line:
                 one.future.set_exception(LineBroken("the connection broke", sent=False))
             return
         if not self._sent:
-            self._heard = loop.time()
+            self.heard = loop.time()
         self._together = len(asked)
         self._sent.extend(asked)
         data = [command for one in asked for command in one.packed]
@@ -226,7 +227,6 @@ class Line:
         asked.replies.append(reply)
         if len(asked.replies) == len(asked.packed):
             self._sent.popleft()
-            self._heard = asyncio.get_running_loop().time()
             self._answer(asked)
 
     def lost(self, wire: _Wire, cause: Exception, /) -> None:
@@ -235,11 +235,11 @@ class Line:
             self._break(LineBroken(cause, sent=True))
 
     def _look(self) -> None:
-        """Break a connection on which a reply is missing for too long."""
+        """Break a connection on which a reply is missing and nothing comes for too long."""
         self._watch = None
         if self.wire is None or self.wire.timeout_s is None or not self._sent:
             return
-        loop, late_at = asyncio.get_running_loop(), self._heard + self.wire.timeout_s
+        loop, late_at = asyncio.get_running_loop(), self.heard + self.wire.timeout_s
         if loop.time() < late_at:
             self._watch = loop.call_at(late_at, self._look)
         else:
