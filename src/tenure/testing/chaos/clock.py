@@ -16,8 +16,6 @@ from tenure.core.verify import verify_run
 from tenure.repair import repair_pass
 from tenure.store import Store
 from tenure.stores import open_store
-from tenure.stores._postgres_connect import address
-from tenure.stores._postgres_migrate import migrate
 from tenure.testing.chaos._clock_hands import Hands, Time, asked_for, clocked
 from tenure.testing.chaos._promotion_story import Holder, asked, grant_of, step
 from tenure.testing.chaos._promotion_story import told as was_told
@@ -79,6 +77,9 @@ class StoreClock:
         drawn, book = random.Random(f"{self.name}:{place.name}:{seed}"), Book()
         async with clocked(place.name) as (server, hands), AsyncExitStack() as opened:
             if place.name == "postgres":
+                from tenure.stores._postgres_connect import address
+                from tenure.stores._postgres_migrate import migrate
+
                 await migrate(address(server.url, {}))
             stores = [
                 await opened.enter_async_context(open_store(f"{server.url}?timeout=30", namespace="clock"))
