@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tenure.core import journal, rules
-from tenure.core.run import Commit, Facts, Renew
+from tenure.core.run import Claim, Commit, Facts, Reattach, Renew, Verdict
 from tenure.testing.linear import NEVER, Op, linearizable
 from tenure.testing.sim.__main__ import main
 from tenure.testing.sim.campaign import one, smaller
@@ -76,6 +76,27 @@ def test_a_story_is_played_without_the_package_that_only_trio_brings(tmp_path: P
     command = [sys.executable, "-c", program, draw(1).line()]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "nothing is wrong\n"), done.stderr
+
+
+def test_i03_where_a_clock_was_set_back_a_lost_grant_and_its_successor_differ_by_their_nonces() -> None:
+    # Found by seed 100090: by that clock tokens only count on, so the grant that was lost had the next one as well.
+    story = Story(
+        seed=100_090,
+        ttl_s=2.5,
+        workers=3,
+        wishes=(Wish(kind="later", at_s=1.186, then="", after_s=0.0),),
+        blows=(
+            Blow(at_s=1.199, what="step", whom=0, length=-10_000.0),
+            Blow(at_s=3.142, what="failover", whom=2, length=0.435),
+        ),
+        road=Road(lost=0.0, doubled=0.0, late=0.0, late_s=0.5, delay_s=0.0005),
+        drift=(1.0, 1.0, 1.0),
+    )
+    played = play(story)
+    made = [d for d in played.decided if isinstance(d.change, Claim | Reattach) and d.answer.verdict is Verdict.LANDED]
+    grants = {(d.change.run, d.change.nonce): d.after.token for d in made if d.after is not None}
+    assert judge(played) == []
+    assert len(set(grants.values())) < len(grants), "one token twice, or this shows nothing"
 
 
 def test_a_quiet_story_completes_without_a_takeover() -> None:
