@@ -93,8 +93,11 @@ def test_i03_where_a_clock_was_set_back_a_lost_grant_and_its_successor_differ_by
         drift=(1.0, 1.0, 1.0),
     )
     played = play(story)
-    made = [d for d in played.decided if isinstance(d.change, Claim | Reattach) and d.answer.verdict is Verdict.LANDED]
-    grants = {(d.change.run, d.change.nonce): d.after.token for d in made if d.after is not None}
+    grants = {
+        (d.change.run, d.change.nonce): d.after.token
+        for d in played.decided
+        if isinstance(d.change, Claim | Reattach) and d.after is not None and d.answer.verdict is Verdict.LANDED
+    }
     assert judge(played) == []
     assert len(set(grants.values())) < len(grants), "one token twice, or this shows nothing"
 
