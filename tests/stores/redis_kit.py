@@ -63,8 +63,8 @@ async def linked(url: str) -> None:
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Wait for what another process brings about."""
-    with anyio.fail_after(20):
+    """Wait for what another process brings about; a replica takes seconds to follow even where nothing stalls."""
+    with anyio.fail_after(60):
         while not true():  # noqa: ASYNC110 - another process
             await anyio.sleep(0.02)
 
