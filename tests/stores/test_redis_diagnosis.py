@@ -141,6 +141,8 @@ async def test_i09_replicated_wants_min_replicas_and_stops_at_once_where_they_ar
         assert (found.level, "min-replicas-to-write 1" in found.fix) == (Grade.WARNING, True)
         asked(primary, "CONFIG", "SET", "min-replicas-to-write", 1)
         assert (await findings(store))["replicas"].level is Grade.OK
+    # A replica that follows counts for writes from its first acknowledgement on.
+    await until_async(lambda: asked(primary, "INFO", "replication").get("min_slaves_good_slaves") == "1")
     async with opened(f"{primary.url}?timeout=2", durability="replicated", namespace=namespace) as store:
         await begun(store)
         before = await store.raw("r1")
