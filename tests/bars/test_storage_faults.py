@@ -21,8 +21,9 @@ from tenure.testing.chaos._clock_hands import Hands, library
 from tenure.testing.chaos._power_images import HARMS, image
 from tenure.testing.chaos._promotion_story import Holder
 from tenure.testing.chaos._sqlite_tape import Event
+from tenure.testing.chaos._told import Told, out_of_order
 from tenure.testing.chaos.aof import Aof
-from tenure.testing.chaos.clock import Book, Said, StoreClock
+from tenure.testing.chaos.clock import Book, StoreClock
 from tenure.testing.chaos.kinds import Kind, Place
 from tenure.testing.chaos.pgcrash import PostgresCrash
 from tenure.testing.chaos.power import Power
@@ -170,19 +171,19 @@ async def test_i11_without_the_repair_pass_a_clock_that_is_set_back_puts_runs_ou
 def test_what_a_moved_clock_is_held_against_is_noticed(tmp_path: Path) -> None:
     run = Run(id="r0", kind="k")
     grants = [
-        Said(who="a", run="r0", sent_s=1, told_s=2, token=10),
-        Said(who="b", run="r0", sent_s=3, told_s=4, token=20),
+        Told(who="a", run="r0", sent_s=1, heard_s=2, token=10),
+        Told(who="b", run="r0", sent_s=3, heard_s=4, token=20),
     ]
     held = Grant(run="r0", token=10, nonce="n", epoch="", ttl_ms=900)
     book, hands = Book(), Hands(file=tmp_path / "clock")
     book.holders.append(Holder(name="a", grant=held, run=run, trusts_until_s=3.9))
-    clock._judge_grants(grants, [Said(who="a", run="r0", sent_s=3, told_s=5, token=10)], book)
+    assert out_of_order(grants, [Told(who="a", run="r0", sent_s=3, heard_s=5, token=10)]) == []
     clock._judge_trust("r0", grants, hands, book)
     assert book.wrong == []
-    clock._judge_grants(grants, [Said(who="a", run="r0", sent_s=4.1, told_s=5, token=10)], book)
-    assert book.wrong.pop() == "a wrote under 10 after 20 was granted"
-    clock._judge_grants([grants[0], Said(who="b", run="r0", sent_s=3, told_s=4, token=10)], [], book)
-    assert book.wrong.pop() == "b was granted 10 after a had 10"
+    late = Told(who="a", run="r0", sent_s=4.1, heard_s=5, token=10)
+    assert out_of_order(grants, [late]) == ["a wrote under 10 after 20 was granted"]
+    again = Told(who="b", run="r0", sent_s=3, heard_s=4, token=10)
+    assert out_of_order([grants[0], again], []) == ["b was granted 10 after a had 10"]
     book.holders[0].trusts_until_s = 4.5
     clock._judge_trust("r0", grants, hands, book)
     assert book.wrong.pop() == "b was let in while a could trust its lease for 500 ms more (r0)"

@@ -58,19 +58,28 @@ async def told(store: Store) -> tuple[list[tuple[int, str]], bool]:
     return found, verify_run(run, rows).ok
 
 
-async def test_i14_a_process_killed_in_the_third_tool_is_gone_on_from_there(tmp_path: Path, namespace: str) -> None:
-    url = f"sqlite:///{tmp_path}/t.db"
-    (tmp_path / "kill").touch()
+async def killed_and_gone_on(folder: Path, namespace: str) -> tuple[list[tuple[int, str]], bool]:
+    """Let one process die in the third tool and another go on; return what was told of the run."""
+    url = f"sqlite:///{folder}/t.db"
+    (folder / "kill").touch()
     async with open_store(url, namespace=namespace) as store, Ledger(store, ttl=2) as ledger:
         handle = await ledger.submit("walk", None, id="r")
-        with worker(url, namespace, tmp_path) as first:
+        with worker(url, namespace, folder) as first:
             assert await ended(first) == -signal.SIGKILL
-        with worker(url, namespace, tmp_path) as second:
+        with worker(url, namespace, folder) as second:
             assert await handle.result(timeout=60) == ["arrived", 4, 3]
             assert await ended(second) == 0
         records, ok = await told(store)
-    # No question was asked twice; the tool that was killed ran twice, under one call id.
-    assert counted(tmp_path) == {**{f"model {n}": 1 for n in (1, 2, 3, 4)}, "tool 1": 1, "tool 2": 1, "tool 3": 2}
+    return records, ok
+
+
+# No question is asked twice; the tool that was killed runs twice, under one call id.
+CALLS = {**{f"model {n}": 1 for n in (1, 2, 3, 4)}, "tool 1": 1, "tool 2": 1, "tool 3": 2}
+
+
+async def test_i14_a_process_killed_in_the_third_tool_is_gone_on_from_there(tmp_path: Path, namespace: str) -> None:
+    records, ok = await killed_and_gone_on(tmp_path, namespace)
+    assert counted(tmp_path) == CALLS
     first_five = ["model:1", "tool:walk@1.c1", "model:2", "tool:walk@2.c2", "model:3"]
     assert records == [*((1, name) for name in first_five), (2, "tool:walk@3.c3"), (2, "model:4")]
     assert ok
@@ -79,18 +88,9 @@ async def test_i14_a_process_killed_in_the_third_tool_is_gone_on_from_there(tmp_
 async def test_i14_a_checkpointed_agent_killed_in_the_third_tool_is_gone_on_from_there(
     tmp_path: Path, namespace: str
 ) -> None:
-    url = f"sqlite:///{tmp_path}/t.db"
-    (tmp_path / "kill").touch()
     (tmp_path / "checkpoint").touch()
-    async with open_store(url, namespace=namespace) as store, Ledger(store, ttl=2) as ledger:
-        handle = await ledger.submit("walk", None, id="r")
-        with worker(url, namespace, tmp_path) as first:
-            assert await ended(first) == -signal.SIGKILL
-        with worker(url, namespace, tmp_path) as second:
-            assert await handle.result(timeout=60) == ["arrived", 4, 3]
-            assert await ended(second) == 0
-        _, ok = await told(store)
-    assert counted(tmp_path) == {**{f"model {n}": 1 for n in (1, 2, 3, 4)}, "tool 1": 1, "tool 2": 1, "tool 3": 2}
+    _, ok = await killed_and_gone_on(tmp_path, namespace)
+    assert counted(tmp_path) == CALLS
     assert ok
 
 

@@ -13,11 +13,11 @@ from functools import partial
 
 from tenure.core import build
 from tenure.core.run import Answer, Change, Claim, Commit
-from tenure.core.verify import verify_run
 from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.chaos._promotion_story import Holder, grant_of, step, told
+from tenure.testing.chaos._told import missing, unsound
 from tenure.testing.chaos.kinds import Place, Played
 from tenure.testing.proxy import Proxy
 from tenure.testing.server_sets import Sentinel, asked, until
@@ -190,12 +190,9 @@ async def _judge(url: str, found: Partition) -> None:
     async with open_store(url) as store:
         for name in {run for _, run, _ in found.acknowledged}:
             run, rows = await store.load(name), await store.tail(name, limit=100_000)
-            stored = {row.seq: row.digest for row in rows}
-            if run is None or not verify_run(run, rows).ok:
-                found.wrong.append(f"the journal of {name} does not verify")
-            for _, whose, change in found.acknowledged:
-                if whose == name and stored.get(change.row.seq) != change.row.digest:
-                    found.counts["lost"] += 1
+            found.wrong += [f"{name}: {what}" for what in unsound(run, rows)]
+            commits = [(change.row.seq, change.row.digest) for _, whose, change in found.acknowledged if whose == name]
+            found.counts["lost"] += len(missing(rows, commits))
     if found.counts["lost"]:
         found.wrong.append(f"{found.counts['lost']} acknowledged commits are not there")
     if min(found.counts["A before the cut"], found.counts["B after it"]) == 0:
