@@ -36,6 +36,7 @@ MOVED_S = 4.0
 LOOK_S = 0.05
 PATIENCE_S = 90.0
 DRAIN_S = 20.0
+SAY_S = 1.0
 SLEEPS = ("stop", str(Stand.INTERPRETER), str(Stand.LOOP))
 
 
@@ -142,9 +143,17 @@ class Fleet:
             for process in self.members:
                 await process.ended()
         if patience.cancelled_caught:
-            self.played.violations.append(f"a worker did not drain within {DRAIN_S:.0f} s")
-            for process in self.members:
-                await process.send(signal.SIGKILL)
+            await self._kill_who_stays()
+
+    async def _kill_who_stays(self) -> None:
+        staying = [process for process in self.members if process.code is None]
+        for process in staying:
+            await process.send(signal.SIGUSR1)
+        await anyio.sleep(SAY_S)
+        for process in staying:
+            said = f"a worker did not drain within {DRAIN_S:.0f} s: {process.errors or 'it says nothing'}"
+            self.played.violations.append(said)
+            await process.send(signal.SIGKILL)
 
 
 class Histories:

@@ -6,14 +6,16 @@ A blow is a file under `blows`, named after a run, a call and its mark; whoever 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
 import random
 import secrets
 import signal
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -135,8 +137,23 @@ def _agent(calls: Calls) -> Agent[str]:
     return Agent(FunctionModel(answer), name="agent", tools=[note])
 
 
+def say_where() -> None:
+    """Write to the errors of this process where each of its tasks and threads waits."""
+    for task in asyncio.all_tasks():
+        sys.stderr.write(f"{task.get_name()}: {' > '.join(_way(task.get_coro()))}\n")
+    faulthandler.dump_traceback(sys.stderr)
+
+
+def _way(at: Any) -> Iterator[str]:
+    while at is not None:
+        frame = getattr(at, "cr_frame", None) or getattr(at, "gi_frame", None)
+        yield f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else type(at).__name__
+        at = getattr(at, "cr_await", None) or getattr(at, "gi_yieldfrom", None)
+
+
 async def serve(order: Mapping[str, Any]) -> int:
     """Serve the runs of a namespace until SIGTERM."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, say_where)
     folder = Path(order["folder"])
     log = CallLog(folder / "calls.log")
     store = NotedStore(open_store(order["url"], namespace=order["namespace"]), folder)

@@ -48,7 +48,7 @@ class Forked:
     @property
     def errors(self) -> str:
         """What it said in the end."""
-        return self._errors.read_text(errors="replace")[-2000:] if self._errors.exists() else ""
+        return self._errors.read_text(errors="replace")[-8000:] if self._errors.exists() else ""
 
     def tell(self, said: Mapping[str, Any]) -> None:
         """Take in what became of it."""
