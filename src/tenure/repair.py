@@ -89,6 +89,8 @@ async def _look_at_records(store: Store, seen: _Seen, done: Repaired, go_on: Cal
             if run.cancel_by_ms is not None and run.cancel_by_ms <= now_ms:
                 cancels.append(build.end(run=run.id, how=How.CANCEL, reason="its time of grace is over"))
                 del seen.open[run.id]
+                # The cancel takes its entry along: afterwards that is no stray.
+                seen.entries.pop(run.id, None)
         done.stretched += await _ask(store, stretched, go_on)
         done.lost += await _ask(store, lost, go_on)
         done.late += await _ask(store, cancels, go_on)

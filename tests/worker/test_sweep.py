@@ -204,7 +204,7 @@ async def test_a_pass_asks_for_no_parent_that_it_has_just_seen_open(monkeypatch:
 
         monkeypatch.setattr(ledger.store, "load", counted)
         done = await repair_pass(ledger.store)
-        assert (asked, done.late) == (["late"], 2)
+        assert (asked, done.late, done.strays) == (["late"], 2, 0)
         found = {run.id: run.status.value async for run in ledger.find()}
     assert found == {"open": "queued", "open.child": "queued", "late": "cancelled", "late.child": "cancelled"}
 
