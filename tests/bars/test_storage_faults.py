@@ -28,6 +28,7 @@ from tenure.testing.chaos.kinds import Kind, Place
 from tenure.testing.chaos.pgcrash import PostgresCrash
 from tenure.testing.chaos.power import Power
 from tenure.testing.chaos.promotion import Promotion
+from tenure.testing.chaos.sentinel import SentinelPartition
 from tenure.testing.chaos.stage import Stage
 from tenure.testing.servers import ServerMissing
 
@@ -139,6 +140,12 @@ def test_i09_a_partition_loses_nothing_that_replicas_acknowledged() -> None:
     counts = _counts("sentinel")
     assert counts["acknowledged"] > 40
     assert min(counts["A before the cut"], counts["B after it"]) > 0
+
+
+async def test_i09_a_primary_that_waits_for_no_replica_is_found_out_by_a_partition(tmp_path: Path) -> None:
+    kind = SentinelPartition()
+    kind.level = "local"
+    await _finds(kind, "acknowledged commits are not there", "valkey9", tmp_path, 1, 2)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A primary and a replica whose link can be cut, and which change places at each promotion."""
+"""A primary and a replica whose link can be cut, and which is promoted."""
 
 from __future__ import annotations
 
@@ -89,15 +89,6 @@ class Pair:
         elif how == "freeze":
             self.primary.freeze()
         await _off(asked, self.replica, "REPLICAOF", "NO", "ONE")
-
-    async def change_places(self, how: str) -> None:
-        """Bring the former primary back, as the replica of what was its replica."""
-        if how == "kill":
-            await _off(self.primary.start)
-        elif how == "freeze":
-            self.primary.thaw()
-        self.primary, self.replica = self.replica, self.primary
-        await self.follow()
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -50,17 +49,13 @@ class Partition:
     """Who, which run, what."""
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    cut_s: float = 0
-    first_s: float = 0
-    """When B was first told of a commit."""
+    cut: bool = False
 
     def tell(self, who: str, change: Commit) -> None:
         """Note that a commit was acknowledged."""
         self.acknowledged.append((who, change.run, change))
-        when = "before the cut" if not self.cut_s else "after it"
+        when = "before the cut" if not self.cut else "after it"
         self.counts[f"{who} {when}"] += 1
-        if who == "B" and not self.first_s:
-            self.first_s = time.monotonic()
 
 
 @contextlib.asynccontextmanager
@@ -165,7 +160,7 @@ async def parted(kind: ServerKind, level: str) -> Partition:
                 if holder is not None:
                     tasks.create_task(_write_on(a, holder, found, stop))
             await _acknowledged(found, "A before the cut", STEPS_BEFORE)
-            found.cut_s = time.monotonic()
+            found.cut = True
             servers.link.hold_up()
             for name in names:
                 tasks.create_task(_take_over(b, name, found, over))
