@@ -20,6 +20,8 @@ import tenure
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "evidence.md"
+STOPPED = 130
+"""The exit code of a campaign that was stopped before its end."""
 
 
 class CampaignRefused(Exception):

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tenure.testing.campaigns import Campaign, CampaignRefused, record
+from tenure.testing.campaigns import STOPPED, Campaign, CampaignRefused, record
 from tenure.testing.chaos.campaign import Lane, conduct, version
 from tenure.testing.chaos.kinds import KINDS, SHARED, kind_of
 from tenure.testing.servers import ServerMissing
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.record:
         for lane in lanes:
             _record(lane)
-    return 1 if any(lane.campaign.violations for lane in lanes) else 0 if whole else 130
+    return 1 if any(lane.campaign.violations for lane in lanes) else 0 if whole else STOPPED
 
 
 def _lane(name: str, many: str, asked: argparse.Namespace) -> Lane:

@@ -16,7 +16,7 @@ from tenure.errors import TenureError
 from tenure.store import Store, Where
 from tenure.stores import open_store
 from tenure.testing.chaos._tale import Held, Tale, Teller, stuck, unlike, unsound
-from tenure.testing.chaos.kinds import Place, Played
+from tenure.testing.chaos.kinds import Kind, Place, Played
 from tenure.testing.servers import REDIS_KINDS, RedisServer, ServerKind, start_server
 
 CHANGES = 30
@@ -35,17 +35,12 @@ class Log:
     grows: Path
 
 
-class Aof:
+class Aof(Kind):
     """One tale on a server of its own, and cuts in the part of the log that one drawn change wrote."""
 
     name = "aof"
-    stores: tuple[str, ...] = ("redis7", "valkey9", "redis8")
-    short = 6
-    long = 150
-    batch = 2
-    at_once = 1
-    own_servers = True
-    works_in: tuple[str, ...] = ()
+    stores = ("redis7", "valkey9", "redis8")
+    short, long, batch = 6, 150, 2
     cuts = 10
     """At how many bytes of a script the log is cut; 0 for every one."""
     wrapped = True

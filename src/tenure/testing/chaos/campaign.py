@@ -105,7 +105,7 @@ def play(part: Part, /) -> Batch:
     counts: Counter[str] = Counter()
     violations: list[str] = []
     kind = kind_of(part.kind)
-    for store in () if kind.own_servers else part.stores:
+    for store in part.stores if kind.works_in else ():
         _server(store)  # before the loop runs, which would stand still meanwhile
     anyio.run(_play_all, part, kind, counts, violations)
     return Batch(first=part.seeds.start, histories=len(part.seeds), counts=dict(counts), violations=violations)
@@ -122,7 +122,7 @@ async def _play_all(part: Part, kind: Kind, counts: Counter[str], violations: li
                 # A batch that was broken off may have left some of a namespace without the last part.
                 namespace = f"{kind.name}-{seed}-{secrets.token_hex(4)}"
                 async with room:
-                    url = "" if kind.own_servers else _server(store) or f"sqlite:///{own}/chaos.db"
+                    url = (_server(store) or f"sqlite:///{own}/chaos.db") if kind.works_in else ""
                     place = Place(name=store, url=url, namespace=namespace, folder=own, stage=forks)
                     played = await _played(kind, seed, place)
                 counts.update({f"on {store}": 1, **played.counts})

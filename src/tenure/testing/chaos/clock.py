@@ -19,7 +19,7 @@ from tenure.testing.chaos._clock_hands import Hands, Time, asked_for, clocked
 from tenure.testing.chaos._promotion_story import Holder, asked, grant_of, step
 from tenure.testing.chaos._promotion_story import told as was_told
 from tenure.testing.chaos._told import Told, gone, out_of_order, unsound
-from tenure.testing.chaos.kinds import Place, Played
+from tenure.testing.chaos.kinds import Kind, Place, Played
 from tenure.trust import margin_ms
 
 RUNS = 2
@@ -47,17 +47,12 @@ class Book:
     holders: list[Holder] = field(default_factory=list)
 
 
-class StoreClock:
+class StoreClock(Kind):
     """One story of a clock, on a server of its own."""
 
     name = "clock"
-    stores: tuple[str, ...] = ("valkey9", "postgres", "redis8")
-    short = 5
-    long = 100
-    batch = 2
-    at_once = 1
-    own_servers = True
-    works_in: tuple[str, ...] = ()
+    stores = ("valkey9", "postgres", "redis8")
+    short, long, batch = 5, 100, 2
 
     async def play(self, seed: int, place: Place, /) -> Played:
         """Let workers take runs from each other while the clock is moved, and judge what came of it."""

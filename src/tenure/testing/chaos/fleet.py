@@ -20,7 +20,7 @@ from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.chaos import noted
 from tenure.testing.chaos.gate import Gate, Stand, gate
-from tenure.testing.chaos.kinds import SERVERS, SHARED, Place, Played
+from tenure.testing.chaos.kinds import SERVERS, SHARED, Kind, Place, Played
 from tenure.testing.chaos.noted import NotedStore
 from tenure.testing.chaos.road import Break, Road, Trouble, road
 from tenure.testing.chaos.stage import Forked
@@ -156,14 +156,13 @@ class Fleet:
             await process.send(signal.SIGKILL)
 
 
-class Histories:
+class Histories(Kind):
     """Three workers on two or three runs; what each was told is searched for an order that explains it."""
 
     name = "histories"
     stores = SHARED
     short, long = 40, 2_000
     batch, at_once = 20, 4
-    own_servers = False
     works_in = (SERVE,)
 
     async def play(self, seed: int, place: Place, /) -> Played:

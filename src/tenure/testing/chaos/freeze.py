@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import anyio
 
 from tenure.testing.chaos.gate import Stand, gate
-from tenure.testing.chaos.kinds import SHARED, Place, Played
+from tenure.testing.chaos.kinds import SHARED, Kind, Place, Played
 from tenure.testing.chaos.run import RUN, WALK, Walk, walking
 from tenure.testing.chaos.stage import Forked
 from tenure.testing.chaos.walk import AWAY, DONE, LOST
@@ -94,14 +94,13 @@ async def _until_it_stands(place: Place, words: str, sleep: Sleep, stands: Stand
     return played
 
 
-class Freeze:
+class Freeze(Kind):
     """A process that is stopped with SIGSTOP at a point until another has its run, and is let go on."""
 
     name = "freeze"
     stores = SHARED
     short, long = 120, 2_000
     batch, at_once = 40, 20
-    own_servers = False
     works_in = (WALK,)
 
     async def play(self, seed: int, place: Place, /) -> Played:
@@ -122,14 +121,13 @@ class Freeze:
         return True
 
 
-class Stall:
+class Stall(Kind):
     """A process whose loop, or whose whole interpreter, stands still in a call that does not return."""
 
     name = "stall"
     stores = SHARED
     short, long = 20, 400
     batch, at_once = 20, 20
-    own_servers = False
     works_in = (WALK,)
 
     async def play(self, seed: int, place: Place, /) -> Played:

@@ -6,7 +6,7 @@ import random
 import signal
 from dataclasses import dataclass
 
-from tenure.testing.chaos.kinds import SHARED, Place, Played
+from tenure.testing.chaos.kinds import SHARED, Kind, Place, Played
 from tenure.testing.chaos.run import WALK, Walk, walking
 from tenure.testing.crashing import DIED, UNITS, Point, points
 
@@ -54,14 +54,13 @@ def _turn(point: Point) -> int:
     return UNITS.index("tool:c1" if point.unit == "tool:c2" else point.unit)
 
 
-class Kill:
+class Kill(Kind):
     """A run whose process dies at a point; another process recovers it, and may die in turn."""
 
     name = "kill"
     stores = SHARED
     short, long = 300, 10_000
     batch, at_once = 50, 4
-    own_servers = False
     works_in = (WALK,)
 
     async def play(self, seed: int, place: Place, /) -> Played:

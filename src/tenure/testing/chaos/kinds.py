@@ -38,7 +38,6 @@ class Place:
     """Where one history is played: a store of a name, and a namespace and a folder of its own.
 
     A server is shared by the histories of a process, a SQLite file is not. `stage` forks the processes of a history.
-    A kind that says `own_servers` starts what it needs itself, in the folder; it gets neither URL nor stage.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Played:
 
 
 class Kind(Protocol):
-    """One sort of fault; a history of it is a seed, from which everything is drawn that is drawn.
+    """One sort of fault, to derive from; a history of it is a seed, from which everything is drawn that is drawn.
 
     By `random.Random(f"{name}:{place.name}:{seed}")`, so that a seed can be played again by itself.
     """
@@ -71,11 +70,13 @@ class Kind(Protocol):
     """How many make the long form."""
     batch: int
     """How many are played between two lines of the state file."""
-    at_once: int
+    at_once: int = 1
     """How many of them are under way at a time in one process."""
-    own_servers: bool
-    works_in: tuple[str, ...]
-    """The modules of what the stage forks; a function `warm` of theirs is called once, before."""
+    works_in: tuple[str, ...] = ()
+    """The modules of what the stage forks; a function `warm` of theirs is called once, before.
+
+    A kind that names none starts what it needs itself, in the folder of its place; it gets neither URL nor stage.
+    """
 
     async def play(self, seed: int, place: Place, /) -> Played:
         """Play one history, and judge it; what it raises is a violation as well."""

@@ -27,7 +27,7 @@ from tenure.testing.chaos._promotion_story import Holder, asked, grant_of
 from tenure.testing.chaos._promotion_story import step as step_of
 from tenure.testing.chaos._promotion_story import told as was_told
 from tenure.testing.chaos._told import missing, unsound
-from tenure.testing.chaos.kinds import Place, Played
+from tenure.testing.chaos.kinds import Kind, Place, Played
 
 WRITERS = 4
 TTL_MS = 60_000
@@ -48,17 +48,12 @@ class Book:
     wrong: list[str] = field(default_factory=list)
 
 
-class PostgresCrash:
+class PostgresCrash(Kind):
     """One crash under writers, on a server of its own that flushes what it acknowledges."""
 
     name = "pgcrash"
-    stores: tuple[str, ...] = ("postgres",)
-    short = 6
-    long = 200
-    batch = 3
-    at_once = 1
-    own_servers = True
-    works_in: tuple[str, ...] = ()
+    stores = ("postgres",)
+    short, long, batch = 6, 200, 3
     flushes = True
     """False lets the server answer before its log is written, as `synchronous_commit = off` does."""
 

@@ -25,7 +25,7 @@ from tenure.testing.chaos import _sqlite_tape as tapes
 from tenure.testing.chaos._power_images import image
 from tenure.testing.chaos._sqlite_tape import Event
 from tenure.testing.chaos._tale import Held, Tale, Teller, stuck, unlike, unsound
-from tenure.testing.chaos.kinds import Place, Played
+from tenure.testing.chaos.kinds import Kind, Place, Played
 
 CHANGES = 40
 NAME = "t.db"
@@ -56,17 +56,12 @@ class Losses:
     """Whether the machine knows the date when it is started again."""
 
 
-class Power:
+class Power(Kind):
     """One tape of a tale, and images of a power loss anywhere on it."""
 
     name = "power"
-    stores: tuple[str, ...] = ("sqlite",)
-    short = 10
-    long = 250
-    batch = 5
-    at_once = 1
-    own_servers = True
-    works_in: tuple[str, ...] = ()
+    stores = ("sqlite",)
+    short, long, batch = 10, 250, 5
     images = 200
     """How many images are made of each tape."""
     level = Durability.DISK

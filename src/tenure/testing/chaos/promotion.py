@@ -7,21 +7,17 @@ from collections.abc import AsyncIterator
 
 from tenure.testing.chaos._promotion_pair import Link, paired
 from tenure.testing.chaos._promotion_story import STORIES, Story, begun, judge
-from tenure.testing.chaos.kinds import Place, Played
+from tenure.testing.chaos.kinds import Kind, Place, Played
 from tenure.testing.servers import REDIS_KINDS
 
 
-class Promotion:
+class Promotion(Kind):
     """One story on a pair of servers of its own."""
 
     name = "promotion"
-    stores: tuple[str, ...] = ("redis7", "postgres", "valkey9", "redis8")
-    short = 12
-    long = 600
-    batch = 4
-    at_once = 2
-    own_servers = True
-    works_in: tuple[str, ...] = ()
+    stores = ("redis7", "postgres", "valkey9", "redis8")
+    short, long = 12, 600
+    batch, at_once = 4, 2
     ask = ""
     """What is added to the URL: `&history=off` does without the defence, and has to be found out."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tenure.testing.chaos.gate import Stand, gate
-from tenure.testing.chaos.kinds import SERVERS, Place, Played
+from tenure.testing.chaos.kinds import SERVERS, Kind, Place, Played
 from tenure.testing.chaos.run import WALK, Walk, walking
 from tenure.testing.chaos.walk import AWAY, DONE, LOST
 from tenure.testing.crashing import Point, Side, points
@@ -186,14 +186,13 @@ async def road(url: str, drawn: random.Random) -> AsyncIterator[Road]:
         await asyncio.gather(*found.tasks, return_exceptions=True)
 
 
-class Roads:
+class Roads(Kind):
     """A process whose road to the store breaks at a point; what it cannot end itself, another one recovers."""
 
     name = "road"
     stores = SERVERS
     short, long = 200, 5_000
     batch, at_once = 50, 12
-    own_servers = False
     works_in = (WALK,)
 
     async def play(self, seed: int, place: Place, /) -> Played:

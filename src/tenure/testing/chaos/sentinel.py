@@ -17,7 +17,7 @@ from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.chaos._promotion_story import Holder, grant_of, step, told
 from tenure.testing.chaos._told import missing, unsound
-from tenure.testing.chaos.kinds import Place, Played
+from tenure.testing.chaos.kinds import Kind, Place, Played
 from tenure.testing.proxy import Proxy
 from tenure.testing.server_sets import Sentinel, asked, until
 from tenure.testing.servers import REDIS_KINDS, RedisServer, ServerKind, ServerMissing, find_program, start_server
@@ -194,17 +194,12 @@ async def _judge(url: str, found: Partition) -> None:
         found.wrong.append("one side was never told of a commit, so nothing was shown")
 
 
-class SentinelPartition:
+class SentinelPartition(Kind):
     """One partition at the level `replicated`."""
 
     name = "sentinel"
-    stores: tuple[str, ...] = ("redis8", "valkey9", "redis7")
-    short = 1
-    long = 20
-    batch = 1
-    at_once = 1
-    own_servers = True
-    works_in: tuple[str, ...] = ()
+    stores = ("redis8", "valkey9", "redis7")
+    short, long, batch = 1, 20, 1
     level = "replicated"
 
     async def play(self, seed: int, place: Place, /) -> Played:

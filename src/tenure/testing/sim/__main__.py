@@ -2,7 +2,7 @@
 
 A history is one seed; `--replay` plays a story that a violation printed. With `--state FILE` a long campaign can be
 stopped (Ctrl-C, SIGTERM) and is continued by the same command; `--record` appends the totals to docs/evidence.md.
-Exits 1 on a violation, 3 when it was stopped before its end.
+Exits 1 on a violation, 130 when it was stopped before its end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 
-from tenure.testing.campaigns import PAGE, Batch, Campaign, CampaignRefused, record, stop_asked
+from tenure.testing.campaigns import PAGE, STOPPED, Batch, Campaign, CampaignRefused, record, stop_asked
 from tenure.testing.sim.campaign import PART, deaf, one, part, smaller
 from tenure.testing.sim.story import Story, draw
-
-STOPPED = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
