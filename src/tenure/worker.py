@@ -75,11 +75,9 @@ class Worker:
             message = "the app redacts and the ledger it was given does not; pass redact= to the Ledger, or a store"
             raise NotAllowed(message)
         self.concurrency = concurrency
-        self.looks = 0
-        self.reachable = False
+        self.looks, self.reachable = 0, False
         self._given = store
-        self._ttl = ttl
-        self._name = name
+        self._ttl, self._name = ttl, name
         self._grace = drain
         self._versions = tuple(code_versions) if code_versions is not None else app.accepted
         self._reports: Reports = reports or NoReports()
@@ -88,8 +86,7 @@ class Worker:
         self._last_resort = last_resort
         self._kept = kept_for(retention)
         self._over = threading.Event()
-        self._bell = anyio.Event()
-        self._ended = anyio.Event()
+        self._bell, self._ended = anyio.Event(), anyio.Event()
         self.draining = False
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -199,11 +196,14 @@ class Worker:
         finally:
             for scope in list(self._scopes):
                 scope.cancel()
-            # The look or the leader may have had a claim on its way: what it was granted is given back, too.
-            with anyio.move_on_after(CUT_S):
-                await self.ledger.claims.quiet()
-                await self.slots.leave()
-            self._ended.set()
+            try:
+                # The look or the leader may have had a claim on its way: what it was granted is given back, too.
+                with anyio.move_on_after(CUT_S):
+                    await self.ledger.claims.quiet()
+                    await self.slots.leave()
+            finally:
+                # Where a task of the worker has failed, this one is cancelled, and who leaves waits for it shielded.
+                self._ended.set()
 
     async def _listen(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -13,6 +14,18 @@ from tenure.stores._group import Ring, ring_all, ring_here
 
 REMEMBERED = 4096
 """How many topics are remembered; one that is forgotten wakes once for nothing."""
+CANCEL_AGAIN_S = 0.1
+
+
+async def end(listening: asyncio.Task[None], /) -> None:
+    """Cancel who listens until it has ended.
+
+    Once is not enough: drivers send by `asyncio.wait_for`, which before Python 3.12 forgets a cancel that comes as what
+    it waits for ends, and the listener would go on to listen for ever.
+    """
+    while not listening.done():
+        listening.cancel()
+        await asyncio.wait([listening], timeout=CANCEL_AGAIN_S)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import psycopg
 
 from tenure.errors import TenureError
-from tenure.stores._bell import Bell
+from tenure.stores._bell import Bell, end
 from tenure.stores._postgres_connect import Connection
 
 _LOG = logging.getLogger("tenure.stores.postgres")
@@ -46,8 +46,7 @@ class Listener:
     async def aclose(self) -> None:
         """End the subscription."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end(self._task)
             self._task = None
 
     async def _listen(self) -> None:

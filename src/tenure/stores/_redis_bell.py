@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
-from tenure.stores._bell import Bell
+from tenure.stores._bell import Bell, end
 from tenure.stores._redis_line import LineBroken, pack
 
 _LOG = logging.getLogger("tenure.stores.redis")
@@ -43,8 +43,7 @@ class Listener:
     async def aclose(self) -> None:
         """End the subscription."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end(self._task)
             self._task = None
 
     def _begin(self) -> None:
