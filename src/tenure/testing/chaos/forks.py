@@ -66,9 +66,12 @@ class _Forks:
             if (pid := self._pids.get(said["id"])) is not None:
                 os.kill(pid, said["signal"])
             return
+        # Held back until the child can be ended by it: this process ignores it, and so would the child at first.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if not pid:
             _play(said)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         self._ids[pid], self._pids[said["id"]] = said["id"], pid
         _tell(id=said["id"], pid=pid)
 
@@ -98,6 +101,7 @@ def _play(said: dict[str, Any]) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         nothing, errors = (
             os.open(os.devnull, os.O_RDWR),
             os.open(said["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND),
