@@ -15,12 +15,19 @@ from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, St
 from tenure.pulse import Pulse
 from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
-from tenure.store import Store
+from tenure.store import SLOW_BYTES_S, Store
 from tenure.trust import Trust, refused_line
 
 log = logging.getLogger("tenure.lease")
 
 Way = Callable[[Commit], Awaitable[Answer]]
+
+
+def _carrying_ns(change: Commit | Reattach) -> int:
+    """Return how long a slow road may take for the payloads of a change."""
+    if isinstance(change, Reattach):
+        return 0
+    return (len(change.row.body) + sum(map(len, change.blobs.values()))) * 1_000_000_000 // SLOW_BYTES_S
 
 
 class _Stopped(Exception):
@@ -66,8 +73,11 @@ class Sending:
         self._scope.cancel()
 
     def overdue(self, now_ns: int, /) -> None:
-        """Wait no longer for an answer that did not come before the local deadline, as that was when it was asked."""
-        if now_ns >= self._until_ns:
+        """Wait no longer for an answer that did not come before the local deadline, as that was when it was asked.
+
+        A large payload is given the time that it needs, as long as renewals keep the lease alive meanwhile.
+        """
+        if now_ns >= min(self._until_ns, self._trust.deadline_ns):
             self._scope.cancel()
 
     async def answer_to(self, change: Commit | Reattach, through: Way | None = None, /) -> Answer:
@@ -102,7 +112,7 @@ class Sending:
         sent_ns = self._clock.boot_ns()
         ttl_ms = self._trust.grant.ttl_ms
         # Cut by who watches the deadlines of all leases: a timer for each request would cost more than the request.
-        self._until_ns = self._trust.deadline_ns
+        self._until_ns = self._trust.deadline_ns + _carrying_ns(change)
         self._pulse.flying[id(self)] = self
         try:
             with self._new_scope() as self._scope:

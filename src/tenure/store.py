@@ -15,6 +15,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 from tenure.core.run import Answer, Change, Commit, Facts, Item, Row, Run, Status
 from tenure.errors import TenureError
 
+SLOW_BYTES_S = 256 * 1024
+"""A road that carries less than this in a second may be taken for broken: so much longer a large request is awaited."""
+
 
 class Durability(StrEnum):
     """What an acknowledged change survives: nothing; process death; power loss; failover; both."""

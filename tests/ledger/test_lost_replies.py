@@ -10,6 +10,7 @@ from tenure.clock import ManualClock
 from tenure.core.run import Change, Claim, Commit, Create, End, How, Renew
 from tenure.core.verify import verify_run
 from tenure.lease import Lease
+from tenure.store import SLOW_BYTES_S
 from tenure.testing.faults import Fault, FaultStore, Order
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -26,6 +27,10 @@ def a(*kinds: type) -> Callable[[Change], bool]:
         return isinstance(change, kinds)
 
     return match
+
+
+def commits(store: FaultStore) -> list[Commit]:
+    return [change for change in store.sent if isinstance(change, Commit)]
 
 
 @pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST])
@@ -122,6 +127,32 @@ async def test_i05_a_write_that_is_never_answered_is_given_up_at_the_local_deadl
                     await anyio.sleep(0.001)
                     clock.advance(ms=1)  # what is asked again waits by this clock first
     assert [type(error) for error in raised] == [NotAllowed if dropped else LeaseLost]
+
+
+async def test_a_large_write_is_given_the_time_to_get_there_as_long_as_renewals_keep_the_lease(
+    store: FaultStore,
+) -> None:
+    clock = ManualClock()
+    async with Ledger(store, ttl=10, clock=clock) as ledger:
+        await ledger.submit("count", 1, id="r1")
+        lease = await ledger.claims.claim(ledger.claims.change("r1"))
+        for size, longer_s in ((10, 0), (4 * SLOW_BYTES_S, 4)):
+            store.orders.append(Order(fault=Fault.SILENCE, match=a(Commit)))
+            sent, until_ns = len(commits(store)), lease.trust.deadline_ns + longer_s * 1_000_000_000
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lease.checkpoint, "x" * size)
+                with anyio.fail_after(60):
+                    while len(commits(store)) == sent:  # noqa: ASYNC110 - another task sends it
+                        await anyio.sleep(0.001)
+                    while len(commits(store)) == sent + 1:
+                        await anyio.sleep(0.001)
+                        if lease.trust.remaining_ms > 5_000:  # else the heartbeat has yet to answer
+                            clock.advance(ms=50)
+                assert clock.boot_ns() >= until_ns
+            first, again = commits(store)[sent:]
+            assert first is again
+        assert lease.run.step == 2
+        ledger.claims.drop(lease)
 
 
 async def test_i21_a_claim_that_is_cancelled_leaves_no_lease_that_nobody_releases(store: FaultStore) -> None:

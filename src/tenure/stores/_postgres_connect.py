@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import psycopg
@@ -33,7 +33,41 @@ _LIBPQ = (
 )
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 
-Connection: TypeAlias = AsyncConnection[Any]
+
+class Connection(AsyncConnection[Any]):
+    """A connection that says, if somebody wants to know, that something of what is waited for comes or goes."""
+
+    moved: Callable[[], None] | None = None
+
+    async def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        """Drive the steps of the driver as it does, and look at each."""
+        return await super().wait(self._looked_at(gen), *args, **kwargs)
+
+    def _looked_at(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready and self.moved is not None:
+                    self.moved()
+                wanted = gen.send(ready)
+        except StopIteration as over:
+            return over.value
+
+
+@contextmanager
+def while_it_moves(connection: Connection, patience: asyncio.Timeout, timeout_s: float, /) -> Iterator[None]:
+    """Put a time-out off whenever something comes or goes: a large answer takes its time on a slow road."""
+
+    def moved() -> None:
+        if not patience.expired():
+            patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
+
+    connection.moved = moved
+    try:
+        yield
+    finally:
+        connection.moved = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +145,7 @@ async def connect(where: Address, /, *, direct: bool = False) -> Connection:
     conninfo = where.direct if direct and where.direct else where.conninfo
     try:
         async with asyncio.timeout(where.timeout):
-            return await AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+            return await Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except (psycopg.Error, OSError, TimeoutError) as error:
         raise unreached(error, where) from None
 

@@ -19,6 +19,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from tenure.core.run import Answer, Change, Commit, Renew, Verdict
 from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.store import SLOW_BYTES_S
 from tenure.stores._group import LIMIT
 from tenure.stores._postgres_answer import answer_of
 from tenure.stores._postgres_connect import Address, Connection, translated, unacknowledged
@@ -27,8 +28,6 @@ from tenure.stores._postgres_speech import LIMIT_BYTES, Speech, error_of, size_o
 
 _LOG = logging.getLogger("tenure.stores.postgres")
 
-SLOW_BYTES_S = 2**20
-"""What is to be carried at least in a second: a large change may take longer than a small one."""
 RENEW_LIMIT = 1024
 """How many renewals one statement takes: they are small, and a worker with many runs has them all at once."""
 TRIES = 3

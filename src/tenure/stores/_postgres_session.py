@@ -15,14 +15,23 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from tenure.clock import Clock
 from tenure.core.run import Answer, Change, Facts
 from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
-from tenure.store import Durability, Finding
+from tenure.store import SLOW_BYTES_S, Durability, Finding
 from tenure.stores import _postgres_check as check
 from tenure.stores._postgres_answer import answer_of, facts_of
 from tenure.stores._postgres_bell import Listener, channel
-from tenure.stores._postgres_connect import Address, Connection, acknowledged, connect, died, told_why, translated
+from tenure.stores._postgres_connect import (
+    Address,
+    Connection,
+    acknowledged,
+    connect,
+    died,
+    told_why,
+    translated,
+    while_it_moves,
+)
 from tenure.stores._postgres_line import CLOSED, Line
 from tenure.stores._postgres_migrate import Standing, migrate, refuse, standing
-from tenure.stores._postgres_speech import Speech
+from tenure.stores._postgres_speech import Raw, Speech, size_of
 from tenure.stores._postgres_sql import statements
 
 
@@ -160,7 +169,7 @@ class Session:
             with acknowledged(connection, self.where):
                 return await self.patiently(connection, change)
 
-        answer: Answer = await self.on_pool(ask, change=True)
+        answer: Answer = await self.on_pool(ask, change=True, size=size_of(change))
         return answer
 
     async def patiently(self, connection: Connection, change: Change, /) -> Answer:
@@ -178,7 +187,7 @@ class Session:
         statement, _, (p, *bodies) = self._speech.call([change], whole=True)
         p = json.dumps({**json.loads(p), **more}).encode() if more else p
         cursor = await connection.execute(
-            statement.replace(b"$1", b"%s::jsonb").replace(b"$2", b"%b::bytea[]"), [p.decode(), *map(_Raw, bodies)]
+            statement.replace(b"$1", b"%s::jsonb").replace(b"$2", b"%b::bytea[]"), [p.decode(), *map(Raw, bodies)]
         )
         found = await cursor.fetchone()
         said = str(found[0]).rstrip("\n") if found else ""
@@ -231,9 +240,9 @@ class Session:
         server = await self.on_pool(ask)
         return check.findings(server, self.level, self.where, self.standing.shown)
 
-    async def on_pool(self, work: Any, /, *, change: bool = False) -> Any:
-        """Do something with a connection of the pool."""
-        return await self.owned(self._pooled(work, change=change))
+    async def on_pool(self, work: Any, /, *, change: bool = False, size: int = 0) -> Any:
+        """Do something with a connection of the pool, which has about `size` bytes to send."""
+        return await self.owned(self._pooled(work, change=change, timeout_s=self.where.timeout + size / SLOW_BYTES_S))
 
     async def owned(self, work: Coroutine[Any, Any, Any], /) -> Any:
         """Return what comes of some work, done by a task of the store's own: who is cancelled only goes away."""
@@ -246,15 +255,16 @@ class Session:
             raise OutcomeUnknown(CLOSED)
         return task.result()
 
-    async def _pooled(self, work: Any, *, change: bool) -> Any:
+    async def _pooled(self, work: Any, *, change: bool, timeout_s: float) -> Any:
         for left in (1, 0):
             try:
-                async with asyncio.timeout(self.where.timeout), self.pool.connection() as connection:
-                    return await work(connection)
+                async with asyncio.timeout(timeout_s) as patience, self.pool.connection() as connection:
+                    with while_it_moves(connection, patience, timeout_s):
+                        return await work(connection)
             except PoolTimeout:
                 await told_why(self.where)
             except TimeoutError:
-                message = f"{self.where.shown} did not answer in {self.where.timeout:g} s"
+                message = f"{self.where.shown} did not answer in {timeout_s:.3g} s"
                 raise translated(psycopg.OperationalError(message), self.where, change=change) from None
             except psycopg.OperationalError as error:
                 if change or not left or not died(error):
@@ -268,6 +278,7 @@ class Session:
 def _pool(where: Address) -> AsyncConnectionPool[Connection]:
     return AsyncConnectionPool(
         where.conninfo,
+        connection_class=Connection,
         kwargs={"autocommit": True, "prepare_threshold": None},
         min_size=0,
         max_size=where.pool,
@@ -275,24 +286,6 @@ def _pool(where: Address) -> AsyncConnectionPool[Connection]:
         open=False,
         name="tenure",
     )
-
-
-class _Raw:
-    """An array of payloads that is packed already."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
-class _RawDumper(psycopg.adapt.Dumper):
-    format = psycopg.pq.Format.BINARY
-
-    def dump(self, obj: Any) -> bytes:
-        packed: bytes = obj.data
-        return packed
-
-
-psycopg.adapters.register_dumper(_Raw, _RawDumper)
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

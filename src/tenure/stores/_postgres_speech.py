@@ -67,6 +67,24 @@ def byteas(bodies: Sequence[bytes], /) -> bytes:
     return b"".join(parts)
 
 
+class Raw:
+    """An array of payloads that is packed already."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class _RawDumper(psycopg.adapt.Dumper):
+    format = psycopg.pq.Format.BINARY
+
+    def dump(self, obj: Any) -> bytes:
+        packed: bytes = obj.data
+        return packed
+
+
+psycopg.adapters.register_dumper(Raw, _RawDumper)
+
+
 def size_of(change: Change, /) -> int:
     """Return about how many bytes a change has."""
     if isinstance(change, Import):

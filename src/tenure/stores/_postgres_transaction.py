@@ -17,8 +17,10 @@ from psycopg.pq import TransactionStatus
 
 from tenure.core.run import Answer, Commit, Verdict
 from tenure.errors import NotAllowed, OutcomeUnknown, RolledBack, StoreUnavailable, TenureError
+from tenure.store import SLOW_BYTES_S
 from tenure.stores._postgres_connect import Connection, acknowledged, died, told_why, translated
 from tenure.stores._postgres_session import Session
+from tenure.stores._postgres_speech import size_of
 
 
 class Transaction:
@@ -54,7 +56,7 @@ class Transaction:
 
     async def _write(self, change: Commit) -> Answer:
         try:
-            async with asyncio.timeout(self._where.timeout):
+            async with asyncio.timeout(self._where.timeout + size_of(change) / SLOW_BYTES_S):
                 answer = await self._session.patiently(self.connection, change)
         except (psycopg.Error, TimeoutError, OutcomeUnknown, StoreUnavailable) as error:
             # COMMIT was not sent, so what is not committed now never is.

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004
 
+from tenure.store import SLOW_BYTES_S
 from tenure.stores._redis_reader import NOTHING, Reply, reader
 
 Part: TypeAlias = bytes | str | int
@@ -235,15 +236,21 @@ class Line:
             self._break(LineBroken(cause, sent=True))
 
     def _look(self) -> None:
-        """Break a connection on which a reply is missing and nothing comes for too long."""
+        """Break a connection on which a reply is missing and nothing comes for too long.
+
+        What a large request needs to get there is not known here: much of it waits in buffers of others.
+        """
         self._watch = None
         if self.wire is None or self.wire.timeout_s is None or not self._sent:
             return
-        loop, late_at = asyncio.get_running_loop(), self.heard + self.wire.timeout_s
-        if loop.time() < late_at:
-            self._watch = loop.call_at(late_at, self._look)
+        unanswered = sum(len(command) for asked in self._sent for command in asked.packed)
+        patience_s = self.wire.timeout_s + unanswered / SLOW_BYTES_S
+        loop = asyncio.get_running_loop()
+        now, late_at = loop.time(), self.heard + patience_s
+        if now < late_at:
+            self._watch = loop.call_at(min(late_at, now + self.wire.timeout_s), self._look)
         else:
-            self._break(LineBroken(TimeoutError(f"no answer within {self.wire.timeout_s:g} s"), sent=True))
+            self._break(LineBroken(TimeoutError(f"no answer within {patience_s:.3g} s"), sent=True))
 
     def _answer(self, asked: _Asked) -> None:
         if asked.group:

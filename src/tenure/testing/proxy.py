@@ -2,17 +2,22 @@
 
 import asyncio
 import contextlib
+import socket
 from typing import Self
 from urllib.parse import urlsplit
 
 __all__ = ["Proxy"]
 
+PIECE = 65_536
+
 
 class Proxy:
     """Stands before the server of a URL for the length of an `async with` block; `url` leads through it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, bytes_s: int = 0) -> None:
         self.lead_to(url)
+        self._bytes_s = bytes_s
+        """How many bytes a second a connection carries in each direction, and nothing waits in the proxy; 0: all."""
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._passing = asyncio.Event()
@@ -37,7 +42,11 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         """Begin to listen."""
-        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        own = socket.socket()
+        own.bind(("127.0.0.1", 0))
+        if self._bytes_s:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE)  # what is not carried yet waits with who sent it
+        self._server = await asyncio.start_server(self._joined, sock=own)
         self.url = f"redis://127.0.0.1:{self.port}"
         return self
 
@@ -85,7 +94,9 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, other: asyncio.StreamWriter, *, back: bool
     ) -> None:
         with contextlib.suppress(OSError):
-            while data := await reader.read(65_536):
+            while data := await reader.read(PIECE):
+                if self._bytes_s:
+                    await asyncio.sleep(len(data) / self._bytes_s)
                 if back and self.lose_replies:
                     break
                 await self._passing.wait()
