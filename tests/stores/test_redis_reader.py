@@ -69,3 +69,18 @@ def test_what_is_no_reply_is_refused(data: bytes) -> None:
         reader.feed(data)
         with pytest.raises(InvalidResponse):
             reader.gets()
+
+
+def test_what_was_read_of_a_reply_is_not_read_again_when_the_rest_comes() -> None:
+    """Else a large reply, which comes in many pieces, would take time that grows with its square."""
+    made: list[str] = []
+
+    def said(text: str) -> Said:
+        made.append(text)
+        return Said(text)
+
+    reader = PlainReader(said)
+    data = b"*2\r\n" + b"*50\r\n%b" % (b"-ERR no\r\n" * 50) * 2
+    (found,) = read(reader, data, list(range(1, len(data))))
+    assert [len(part) for part in found] == [50, 50]
+    assert len(made) == 100

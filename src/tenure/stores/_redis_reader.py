@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol, TypeAlias, cast
 
 from redis.exceptions import InvalidResponse
@@ -46,34 +46,34 @@ def as_text(data: bytes, /) -> str:
         return data.decode(errors="backslashreplace")
 
 
-class _NotWhole(Exception):
-    """The reply goes on in bytes that have not come yet."""
-
-
 class PlainReader:
-    """The reader where hiredis is not installed; a reply that is not whole is read anew with the next bytes."""
+    """The reader where hiredis is not installed; a reply that is not whole is read on where its bytes ended."""
 
     def __init__(self, said: Said, /) -> None:
         self._said = said
-        self._data = b""
+        self._data = bytearray()
         self._at = 0
+        self._replies = self._read()
 
     def feed(self, data: bytes, /) -> None:
         """Take more bytes."""
-        self._data = self._data[self._at :] + data
+        del self._data[: self._at]
         self._at = 0
+        self._data += data
 
     def gets(self) -> Reply:
         """Return the next reply, NOTHING if it is not whole yet."""
-        begun = self._at
-        try:
-            return self._reply()
-        except _NotWhole:
-            self._at = begun
-            return NOTHING
+        return next(self._replies, NOTHING)
 
-    def _reply(self) -> Reply:
-        line = self._line()
+    def _read(self) -> Iterator[Reply]:
+        while True:
+            yield (yield from self._reply())
+
+    def _reply(self) -> Generator[Any, None, Reply]:
+        """Yield NOTHING for as long as bytes are missing, and return the reply."""
+        while (end := self._data.find(b"\r\n", self._at)) < 0:
+            yield NOTHING
+        line = self._taken(end)
         kind, text = line[:1], line[1:]
         if kind == b"+":
             return text
@@ -91,18 +91,16 @@ class PlainReader:
             return number
         if number < 0:
             return None
-        return self._bulk(number) if kind == b"$" else [self._reply() for _ in range(number)]
+        if kind == b"$":
+            while len(self._data) < self._at + number + 2:
+                yield NOTHING
+            return self._taken(self._at + number)
+        found: list[Reply] = []
+        while len(found) < number:
+            found.append((yield from self._reply()))
+        return found
 
-    def _line(self) -> bytes:
-        end = self._data.find(b"\r\n", self._at)
-        if end < 0:
-            raise _NotWhole
-        line, self._at = self._data[self._at : end], end + 2
-        return line
-
-    def _bulk(self, size: int) -> bytes:
-        end = self._at + size
-        if len(self._data) < end + 2:
-            raise _NotWhole
-        data, self._at = self._data[self._at : end], end + 2
-        return data
+    def _taken(self, end: int) -> bytes:
+        begin, self._at = self._at, end + 2
+        with memoryview(self._data) as data:
+            return bytes(data[begin:end])
