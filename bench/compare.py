@@ -3,8 +3,12 @@
     python bench/compare.py [--bar NAME ...] [--pairs 15] [--json FILE] [--plots FOLDER] [--page]
 
 Without a name every bar is measured. Exits 1 if one is missed. The peers come with the extra `bench`; a row whose peer
-or server is not installed is left out and named. Client and servers share one processor unless `--spread` is given: on
-two, a ping-pong between them costs what the kernel makes of it and not what they do.
+or server is not installed is left out and named.
+
+What one request costs is measured with client and servers on one processor: on two, a ping-pong between them costs
+what the kernel makes of it and not what they do. How many steps a second many runs get is measured on all processors,
+because client and server mean to work at the same time there, and so is what a server tells of its own time, which runs
+on while the client has its processor. Rows of the second kind are measured on one as well, and both numbers shown.
 """
 
 import argparse
@@ -20,6 +24,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -69,17 +74,19 @@ def line_of(bar: Bar, found: Found) -> str:
     said = "held" if bar.held(found) else "MISSED"
     judged = f" (bar: {bar.limit}, {said})" if bar.limit else ""
     number = f"{found.number:.2f} {bar.unit}"
-    return f"{bar.name}: {number}{judged}, quartiles {found.low:.2f}..{found.high:.2f}{costs}\n    {bar.says}"
+    one = "" if found.on_one is None else f"; {found.on_one:.2f} {bar.unit} on one processor"
+    return f"{bar.name}: {number}{judged}, quartiles {found.low:.2f}..{found.high:.2f}{costs}{one}\n    {bar.says}"
 
 
 def rows_of(found: Sequence[tuple[Bar, Found]]) -> list[str]:
     """Return the rows of the table of docs/benchmarks.md."""
-    rows = ["| bar | what | measured | quartiles | limit | |", "|---|---|---|---|---|---|"]
+    rows = ["| bar | what | measured | quartiles | on one processor | limit | |", "|---|---|---|---|---|---|---|"]
     for bar, one in found:
         said = ("held" if bar.held(one) else "**missed**") if bar.limit else "shown"
+        on_one = "" if one.on_one is None else f"{one.on_one:.2f} {bar.unit}"
         rows.append(
             f"| `{bar.name}` | {bar.says} | {one.number:.2f} {bar.unit} | {one.low:.2f}..{one.high:.2f} "
-            f"| {bar.limit} | {said} |"
+            f"| {on_one} | {bar.limit} | {said} |"
         )
     return rows
 
@@ -109,6 +116,8 @@ def as_json(found: Sequence[tuple[Bar, Found]]) -> str:
             "number": one.number,
             "unit": bar.unit,
             "quartiles": [one.low, one.high],
+            "at_once": bar.at_once,
+            "on_one_processor": one.on_one,
             "least": bar.least,
             "under": bar.under,
             "held": bar.held(one),
@@ -144,6 +153,20 @@ def put_on_page(found: Sequence[tuple[Bar, Found]], load: str) -> None:
     PAGE.write_text(f"{before}{BEGIN}\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
+def measured(bar: Bar, pairs: int) -> Found:
+    """Return what one bar finds on the processors that it is to have."""
+    every = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if len(every) < 2:
+        return anyio.run(measure, bar, pairs)
+    found = anyio.run(measure, bar, pairs) if bar.at_once else None
+    os.sched_setaffinity(0, {max(every)})  # what is started later inherits it
+    try:
+        alone = anyio.run(measure, bar, pairs)
+    finally:
+        os.sched_setaffinity(0, every)
+    return alone if found is None else replace(found, on_one=alone.number)
+
+
 def measure_all(bars: Sequence[Bar], pairs: int) -> tuple[list[tuple[Bar, Found]], int]:
     """Return what the rows find, printed as it comes, and how many of them failed."""
     found: list[tuple[Bar, Found]] = []
@@ -153,7 +176,7 @@ def measure_all(bars: Sequence[Bar], pairs: int) -> tuple[list[tuple[Bar, Found]
             print(f"{bar.name}: left out, {missing} is not installed (pip install 'tenure[bench]')", flush=True)
             continue
         try:
-            found.append((bar, anyio.run(measure, bar, pairs)))
+            found.append((bar, measured(bar, pairs)))
         except ServerMissing as error:
             print(f"{bar.name}: left out, {error}", flush=True)
         except Exception as error:  # noqa: BLE001 - the rows after it are measured all the same
@@ -172,12 +195,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write everything to this file")
     parser.add_argument("--plots", type=Path, help="also draw the curves into this folder")
     parser.add_argument("--page", action="store_true", help="put the table into docs/benchmarks.md")
-    parser.add_argument("--spread", action="store_true", help="leave the processes to all processors")
     asked = parser.parse_args()
     if asked.pairs < PAIRS:
         parser.error(f"fewer than {PAIRS} pairs say nothing")
-    if not asked.spread and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # what is started later inherits it
     logging.disable(logging.WARNING)
     load = f"load {os.getloadavg()[0]:.1f} when it began"
     found, failed = measure_all([bar for bar in BARS if not asked.bar or bar.name in asked.bar], asked.pairs)

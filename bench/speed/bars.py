@@ -32,6 +32,8 @@ class Found:
     theirs_us: float | None = None
     lines: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Curves of the plot that the bar belongs to, by name: (x, y)."""
+    on_one: float | None = None
+    """The number on one processor, of a row that is judged on all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class Bar:
     """One row: a number that has to be at least, or under, a limit; without a limit it is only shown.
 
     `needs` are the modules that the row cannot do without; where one is missing the row is left out and named.
+    `at_once` is a row in which client and server mean to work at the same time, or whose time the server tells: it has
+    all processors. Every other row has one, on which the two take turns.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Bar:
     unit: str = "x"
     plot: str = ""
     needs: tuple[str, ...] = ()
+    at_once: bool = False
 
     def held(self, found: Found) -> bool:
         """Return whether the number is on the right side of the limit."""

@@ -133,6 +133,7 @@ BARS = [
         measure=partial(measure, runs=runs),
         least=least,
         plot=RATE_PLOT,
+        at_once=runs > 1,
         needs=(*NEEDS, *needs),
     )
     for peer, words, measure, needs, limits in (

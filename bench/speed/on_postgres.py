@@ -135,7 +135,14 @@ BARS = [
         partial(checkpoint, statements=2),
         least=1.2,
     ),
-    _bar("postgres-32-runs", "steps a second of 32 runs at once, to one run one by one", many, least=5, plot=RATE_PLOT),
+    _bar(
+        "postgres-32-runs",
+        "steps a second of 32 runs at once, to one run one by one",
+        many,
+        least=5,
+        plot=RATE_PLOT,
+        at_once=True,
+    ),
     _bar("postgres-heartbeat", "one heartbeat of 1,000 runs, from request to answer", heartbeat, under=30, unit="ms"),
     _bar("postgres-bytes", "write-ahead log of a run of 400 steps to its events", wal, under=1.3),
     _bar(

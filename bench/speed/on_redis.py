@@ -226,6 +226,7 @@ BARS = [
         measure=many,
         least=3,
         plot=RATE_PLOT,
+        at_once=True,
     ),
     Bar(name="redis-256-kb", says="checkpoint of 256 KB, to a SET of the same bytes", measure=large, least=0.33),
     Bar(
@@ -241,6 +242,7 @@ BARS = [
         measure=heartbeat,
         under=5,
         unit="ms",
+        at_once=True,
     ),
     Bar(
         name="redis-heartbeat-block",
@@ -248,6 +250,7 @@ BARS = [
         measure=heartbeat_block,
         under=1,
         unit="ms",
+        at_once=True,
     ),
     Bar(
         name="redis-claim-100",

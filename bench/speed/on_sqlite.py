@@ -54,5 +54,6 @@ BARS = [
         measure=many,
         least=4,
         plot=RATE_PLOT,
+        at_once=True,
     ),
 ]
