@@ -30,6 +30,9 @@ _LOG = logging.getLogger("tenure.stores.postgres")
 
 RENEW_LIMIT = 1024
 """How many renewals one statement takes: they are small, and a worker with many runs has them all at once."""
+HALF = 8
+"""How many changes a half has at least. Of twice as many that come at once, one half goes ahead: the server is at work
+on it while this process takes the answers of the other. Of fewer, the statements and flushes would cost more."""
 TRIES = 3
 """How often a change is sent when the server answered each time that the caller has to look again first."""
 CLOSED = "the store was closed before the answer came; send the same request again"
@@ -145,9 +148,9 @@ class Line:
             self._due = True
             self._loop.call_soon(self._send)
 
-    def _send(self) -> None:
-        self._due = False
-        if self._flying or self._stopped_for is not None or not (batch := self._take()):
+    def _send(self, *, ahead: bool = False) -> None:
+        self._due &= ahead
+        if self._flying or self._stopped_for is not None or not (batch := self._take(all_of_it=ahead)):
             return
         if self._ready is None:
             self._waiting.extendleft(reversed(batch))
@@ -168,10 +171,13 @@ class Line:
         except psycopg.Error as error:
             self._drop(translated(error, self._where, change=True))
 
-    def _take(self) -> list[Slot]:
+    def _take(self, *, all_of_it: bool) -> list[Slot]:
         batch: list[Slot] = []
         size = 0
         limit = LIMIT
+        most = len(self._waiting)
+        if not all_of_it and most >= 2 * HALF:
+            most = (most + 1) // 2
         while self._waiting and len(batch) < limit:
             slot = self._waiting[0]
             if slot.asked.done.done():
@@ -181,6 +187,8 @@ class Line:
             if not batch and renews:
                 limit = RENEW_LIMIT
             if batch and (slot.alone or batch[0].alone or renews != isinstance(batch[0].change, Renew)):
+                break
+            if len(batch) >= most and slot.asked is not batch[-1].asked and not renews:
                 break
             size += size_of(slot.change)
             if batch and size > LIMIT_BYTES:
@@ -243,7 +251,9 @@ class Line:
         else:
             said = (result.get_value(0, 0) or b"").decode()
             self._settle(said)
-        if self._waiting:
+        if len(self._waiting) >= HALF:
+            self._send(ahead=True)  # before those who were answered ask for more
+        elif self._waiting:
             self._soon()
 
     def _settle(self, said: str) -> None:

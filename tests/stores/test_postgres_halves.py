@@ -1,0 +1,57 @@
+"""Changes of many runs at once: half of them go ahead, so that server and client work at the same time."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from stores.postgres_kit import begun
+from tenure.stores import open_store
+from tenure.stores._postgres_line import HALF
+from tenure.testing.contract_case import grant_of, write
+
+
+def watched(store: Any, seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note how many changes each statement carries."""
+    speech = type(store._session._speech)
+    call = speech.call
+
+    def noted(self: Any, changes: Any, **how: Any) -> Any:
+        seen.append(len(changes))
+        return call(self, changes, **how)
+
+    monkeypatch.setattr(speech, "call", noted)
+
+
+@pytest.mark.parametrize(
+    "runs, batches", [(2 * HALF - 1, [2 * HALF - 1]), (2 * HALF, [HALF, HALF]), (4 * HALF, [2 * HALF, 2 * HALF])]
+)
+async def test_of_many_runs_that_ask_at_once_half_are_sent_and_the_rest_before_those_are_answered(
+    postgres_url: str, namespace: str, runs: int, batches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(postgres_url, namespace=namespace) as store:
+        held = [await begun(store, f"r{number:02d}") for number in range(runs)]
+        seen: list[Any] = []
+        watched(store, seen, monkeypatch)
+
+        async def step(run: Any) -> None:
+            assert (await store.commit(write(grant_of(run), run, step=1))).ok
+            seen.append("answered")
+
+        async with anyio.create_task_group() as tasks:
+            for run in held:
+                tasks.start_soon(step, run)
+        assert seen == [*batches, *["answered"] * runs]
+        assert {(await store.load(run.id)).step for run in held} == {held[0].step + 1}  # type: ignore[union-attr]
+
+
+async def test_what_one_caller_asks_for_together_is_one_statement_however_much_it_is(
+    postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(postgres_url, namespace=namespace) as store:
+        held = [await begun(store, f"r{number:02d}") for number in range(4 * HALF)]
+        sizes: list[int] = []
+        watched(store, sizes, monkeypatch)
+        answers = await store.commit_many([write(grant_of(run), run, step=1) for run in held])
+        assert all(getattr(answer, "ok", False) for answer in answers)
+        assert sizes == [4 * HALF]
