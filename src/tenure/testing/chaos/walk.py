@@ -105,8 +105,11 @@ async def write_all_the_same(store: NotedStore, run: Run, log: CallLog) -> None:
     grant = Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
     try:
         # A holder stops before the store would let anybody in; until then its write is none of a dead grant.
-        while (now := await store.load(run.id)) is not None and now.token == run.token:
-            if now.lease_until_ms <= (await store.facts()).now_ms:
+        while True:
+            # The time first: a renewal that was on its way may land until the lease that is read next is over.
+            now_ms = (await store.facts()).now_ms
+            now = await store.load(run.id)
+            if now is None or now.token != run.token or now.lease_until_ms <= now_ms:
                 break
             await anyio.sleep(0.02)
         await _write_after(store, grant, run, log)
