@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import signal
+import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 import pytest
@@ -16,6 +19,7 @@ import tenure.testing.contract  # before its parts are, or their assertions woul
 from tenure.stores._postgres_connect import address
 from tenure.stores._postgres_migrate import migrate
 from tenure.testing._postgres_server import version
+from tenure.testing.campaigns import room
 from tenure.testing.servers import (
     REDIS7,
     REDIS8,
@@ -31,6 +35,7 @@ from tenure.testing.servers import (
     start_server,
 )
 
+SESSION = os.getpid()
 EXERCISED = pytest.StashKey[list[str]]()
 
 # Processes that a test starts import the same tree as the test, in a worktree too.
@@ -43,10 +48,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="play thousands of generated sequences, from a random seed")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a process of pytest-xdist is in the room of the one that reports
+        _room_of_its_own(config)
+    signal.signal(signal.SIGTERM, _interrupted)
     if config.getoption("--long"):
         os.environ.setdefault("TENURE_TEST_SEQUENCES", "3000")
         os.environ.setdefault("TENURE_TEST_SEED", "random")
+
+
+def _room_of_its_own(config: pytest.Config) -> None:
+    """Let what a killed process of a test leaves behind stand where the end of the session removes it."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path is kept for whoever looks
+    rooms = ExitStack()
+    tempfile.tempdir = os.environ["TMPDIR"] = str(rooms.enter_context(room()))
+    config.add_cleanup(rooms.close)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does, with what was started."""
+    if os.getpid() == SESSION:
+        signal.default_int_handler(number, frame)
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    signal.signal(signal.SIGTERM, _interrupted)  # a loop that heard it leaves the default behind
 
 
 class StartRedis(Protocol):

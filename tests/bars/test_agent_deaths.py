@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tenure.testing._parent import dying_with_parent
+
 BENCH = Path(__file__).parents[2] / "bench"
 
 
@@ -15,7 +17,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 @pytest.mark.timeout(600)
 def test_i14_i15_m_bu02_no_death_of_an_agent_with_calls_an_approval_a_sleep_and_a_replaced_context_costs_more() -> None:
     done = subprocess.run(
-        [sys.executable, BENCH / "agent_deaths.py", "--points", "24", "--seed", "4"],
+        dying_with_parent([sys.executable, str(BENCH / "agent_deaths.py"), "--points", "24", "--seed", "4"]),
         env=os.environ,
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from faults.planting import Fault, plant
 from tenure import Ledger, Status, open_store
 from tenure.core.run import Claim
 from tenure.store import Store
+from tenure.testing._parent import dying_with_parent
 from tenure.testing.chaos.noted import NotedStore, read
 from tenure.testing.chaos.verdict import CALLS, judge
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.anyio
 def _played(*arguments: str, source: Path | None = None) -> tuple[int, str]:
     env = {**os.environ, "PYTHONPATH": str(source)} if source else dict(os.environ)
     command = [sys.executable, "-m", "tenure.testing.chaos", "--processes", "1", *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(dying_with_parent(command), env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

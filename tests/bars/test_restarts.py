@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tenure.testing._parent import dying_with_parent
+
 BENCH = Path(__file__).parents[2] / "bench"
 
 
 def _said(program: str, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, BENCH / program, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        dying_with_parent([sys.executable, str(BENCH / program), *arguments]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 

@@ -16,6 +16,7 @@ from conftest import skip_or_fail
 from tenure.core.run import Grant, Run
 from tenure.repair import Repaired
 from tenure.store import Durability, Store
+from tenure.testing._parent import dying_with_parent
 from tenure.testing.chaos import clock
 from tenure.testing.chaos._clock_hands import Hands, library
 from tenure.testing.chaos._power_images import HARMS, image
@@ -37,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(900)]
 
 def _counts(kind: str) -> Counter[str]:
     command = [sys.executable, "-m", "tenure.testing.chaos", "--processes", "1", "--kinds", kind]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(dying_with_parent(command), capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     told = re.search(rf"^{kind}: \d+ histories \((.*)\), 0 violations$", said, re.MULTILINE)

@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from tenure.testing import campaigns
-from tenure.testing.campaigns import Batch, Campaign, CampaignRefused, record, stop_asked
+from tenure.testing.campaigns import Batch, BrokenOff, Campaign, CampaignRefused, record, stop_asked
 
 
 def _judged(path: Path | None, *firsts: int, plan: str = "", across_versions: bool = False) -> Campaign:
@@ -74,13 +75,14 @@ def test_other_code_is_refused_unless_it_is_asked_for_and_then_told_apart(
     assert [json.loads(line).get("version") for line in path.read_text().splitlines()].count("tenure 1 (bbb)") == 1
 
 
-def test_the_first_signal_asks_and_the_second_ends() -> None:
+def test_the_first_signal_asks_and_the_second_breaks_off() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with stop_asked() as asked:
+    with pytest.raises(BrokenOff), stop_asked() as asked:
         assert not asked.is_set()
         os.kill(os.getpid(), signal.SIGTERM)
         assert asked.wait(5)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -272,7 +272,7 @@ def own(path: Path) -> None:
 def _run(name: str, *arguments: str) -> None:
     done = subprocess.run(
         [*as_user(), str(program(name)), *arguments],
-        capture_output=True, text=True, timeout=60, check=False, cwd="/",
+        capture_output=True, text=True, timeout=60, check=False, cwd="/", start_new_session=True,
     )  # fmt: skip
     if done.returncode:
         raise ServerMissing(f"{name} failed: {done.stderr[-1000:]}")

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tenure.testing._parent import dying_with_parent
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
@@ -234,9 +235,13 @@ def _spawner(pid: int) -> ThreadPoolExecutor:
 
 
 def _popen(command: list[str], log: Path, cwd: Path | None, user: Sequence[str]) -> subprocess.Popen[bytes]:
-    # setpriv sets the parent-death signal and becomes the server (same pid); preexec_fn is not safe beside threads.
-    setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
-    # One call for both: the kernel forgets the signal when the user changes after it.
-    wrapped = [setpriv, *user, "--pdeathsig", "KILL", "--", *command] if setpriv else command
     with log.open("ab") as out:  # the server's own logfile would miss why it could not read its configuration
-        return subprocess.Popen(wrapped, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=cwd)
+        # In a session of its own: Ctrl-C goes to all processes of a terminal, and who started it decides when it ends.
+        return subprocess.Popen(
+            dying_with_parent(command, user=user),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            start_new_session=True,
+        )

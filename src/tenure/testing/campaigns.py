@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import tenure
+from tenure.testing._parent import die_with_parent
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "evidence.md"
+MEMORY = Path("/dev/shm")  # noqa: S108 - with a folder of our own in it
+PATIENCE_S = 10.0
 STOPPED = 130
 """The exit code of a campaign that was stopped before its end."""
 
@@ -139,16 +148,41 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
+def players(processes: int, /) -> Iterator[tuple[ProcessPoolExecutor, threading.Event]]:
+    """Processes that play, and an event that the first SIGINT or SIGTERM sets: what they play may come to its end.
+
+    A second one, or an error, ends them where they are. What they make stands in a folder that is gone with them.
+    """
+    with stop_asked() as asked, room() as folder, contextlib.suppress(BrokenOff):
+        # Not forked: who plays holds loops and threads.
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(processes, mp_context=spawn, initializer=_deaf, initargs=(folder,)) as pool:
+            try:
+                yield pool, asked
+            except BaseException:
+                for process in active_children():
+                    process.kill()
+                raise
+
+
+class BrokenOff(BaseException):
+    """A second signal: nothing but its end may hold it up."""
+
+
+@contextlib.contextmanager
 def stop_asked() -> Iterator[threading.Event]:
-    """Set the event at the first SIGINT or SIGTERM, and let what is being judged end; a second ends the process."""
+    """Set the event at the first SIGINT or SIGTERM; the second raises BrokenOff."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
 
     def hear(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a signal handler
+        if asked.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            raise BrokenOff
         asked.set()
-        signal.signal(number, signal.SIG_DFL)
+        os.write(2, b"what is being played comes to its end; once more breaks it off\n")
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -156,6 +190,32 @@ def stop_asked() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def room() -> Iterator[Path]:
+    """Give a folder, for the temporary files of processes that may be killed; it is gone at the end."""
+    found = Path(tempfile.mkdtemp(prefix="tenure-room-"))
+    found.chmod(0o755)  # servers may run as somebody else
+    try:
+        yield found
+    finally:
+        rooms = [found, *found.rglob("tenure-room-*")]
+        left = [found, *(folder for inner in rooms for folder in MEMORY.glob(f"{inner.name}-*"))]
+        until_s = time.monotonic() + PATIENCE_S
+        while left and time.monotonic() < until_s:
+            for folder in left:
+                shutil.rmtree(folder, ignore_errors=True)
+            left = [folder for folder in left if folder.exists()]
+            if left:
+                time.sleep(0.05)  # who was killed with its parent may not be through with it
+
+
+def _deaf(folder: Path) -> None:
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # who asked decides what is broken off
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
 
 
 def running() -> str:

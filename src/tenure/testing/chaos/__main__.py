@@ -90,7 +90,7 @@ def _play(lanes: list[Lane], asked: argparse.Namespace) -> bool:
     judged = sum(lane.campaign.histories for lane in lanes)
     print(
         f"{judged} histories, {len(wrong)} violations (seed {asked.seed}, {time.monotonic() - begun_s:.0f} s)"
-        + ("" if whole else "; stopped: the same command goes on"),
+        + ("" if whole else "; stopped" + ": the same command goes on" * bool(asked.state)),
         flush=True,
     )
     return whole

@@ -6,26 +6,23 @@ import functools
 import logging
 import secrets
 import shutil
-import signal
 import sqlite3
 import subprocess
 import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from multiprocessing.util import Finalize
 from pathlib import Path
 
 import anyio
 
-from tenure.testing.campaigns import Batch, Campaign, stop_asked
-from tenure.testing.chaos.forks import die_with_parent
+from tenure.testing.campaigns import Batch, Campaign, players
 from tenure.testing.chaos.kinds import Kind, Place, Played, kind_of
 from tenure.testing.chaos.stage import stage
 from tenure.testing.inline import outside
@@ -62,8 +59,7 @@ class Lane:
 def conduct(lanes: Sequence[Lane], processes: int, say: Callable[[int, int], None]) -> bool:
     """Play what is left of all lanes, a batch of each in turn; returns whether nothing is left.
 
-    `say` is told now and then how many of how many are judged. When a stop is asked for (SIGINT, SIGTERM), what is
-    being played comes to its end and is kept.
+    `say` is told now and then how many of how many are judged. Where a stop is asked for see `campaigns.players`.
     """
     parts = [list(lane.parts()) for lane in lanes]
     asked = sum(len(part.seeds) for own in parts for part in own)
@@ -72,9 +68,7 @@ def conduct(lanes: Sequence[Lane], processes: int, say: Callable[[int, int], Non
     )
     done = 0
     playing: dict[Future[Batch], Lane] = {}
-    # Not forked: who plays holds loops and threads.
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_deaf)
-    with pool, stop_asked() as stop:
+    with players(processes) as (pool, stop):
         while True:
             if not stop.is_set():
                 for lane, part in islice(turns, processes + 1 - len(playing)):
@@ -91,12 +85,6 @@ def conduct(lanes: Sequence[Lane], processes: int, say: Callable[[int, int], Non
 
 def _having(lanes: Sequence[Lane], parts: Sequence[list[Part]], at: int) -> Iterator[tuple[Lane, list[Part]]]:
     return ((lane, own) for lane, own in zip(lanes, parts, strict=True) if at < len(own))
-
-
-def _deaf() -> None:
-    die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # who asked decides what is broken off
 
 
 def play(part: Part, /) -> Batch:

@@ -8,7 +8,6 @@ there is one, then reads lines of JSON: `{"id", "play", "order",
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import json
@@ -22,18 +21,11 @@ from typing import Any
 
 import anyio
 
+from tenure.testing._parent import die_with_parent
+
 ALARM_S = 120
 """A process that has not ended by then is killed, and its code says so."""
 CHUNK = 1 << 20
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None)
-
-
-def die_with_parent() -> None:
-    """See to it that this process is killed when the one that made it ends, frozen or not."""
-    if sys.platform == "linux":
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Forks:

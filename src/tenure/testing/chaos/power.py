@@ -21,6 +21,8 @@ from tenure.errors import TenureError
 from tenure.store import Durability
 from tenure.stores import sqlite
 from tenure.stores._sqlite_host import Host
+from tenure.testing._parent import die_with_parent
+from tenure.testing.campaigns import MEMORY
 from tenure.testing.chaos import _sqlite_tape as tapes
 from tenure.testing.chaos._power_images import image
 from tenure.testing.chaos._sqlite_tape import Event
@@ -106,8 +108,10 @@ def _store(folder: Path, clock: Clock, boot: str, level: Durability) -> sqlite.S
 
 def judged(losses: Losses, /) -> tuple[list[str], Counter[str]]:
     """Open every image as a machine does that was started again, and return what is wrong, and counts."""
-    room = Path("/dev/shm")  # noqa: S108 - a folder of our own in it
-    with tempfile.TemporaryDirectory(prefix="tenure-power-", dir=room if room.is_dir() else None) as base:
+    die_with_parent()
+    # By the name of what is removed where this is broken off.
+    prefix = f"{Path(tempfile.gettempdir()).name}-power-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=MEMORY if MEMORY.is_dir() else None) as base:
         return anyio.run(_judged, losses, Path(base))
 
 

@@ -15,11 +15,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 
-from tenure.testing.campaigns import PAGE, STOPPED, Batch, Campaign, CampaignRefused, record, stop_asked
-from tenure.testing.sim.campaign import PART, deaf, one, part, smaller
+from tenure.testing.campaigns import PAGE, STOPPED, Batch, Campaign, CampaignRefused, players, record
+from tenure.testing.sim.campaign import PART, one, part, smaller
 from tenure.testing.sim.story import Story, draw
 
 
@@ -57,11 +56,7 @@ def _play(campaign: Campaign, seeds: range, processes: int) -> None:
     """Judge what is missing of the seeds, until somebody asks to stop."""
     begun_s = said_s = time.monotonic()
     parts = campaign.missing(seeds, size=PART)
-    # Not forked: a process that has played a history holds its loops.
-    with (
-        stop_asked() as stopped,
-        ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=deaf) as pool,
-    ):
+    with players(processes) as (pool, stopped):
         for batch in _judged(pool, parts, processes, stopped):
             campaign.add(batch)
             if time.monotonic() - said_s > 5:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from dataclasses import replace
 
@@ -37,11 +36,6 @@ def part(seeds: range, /) -> Batch:
             # The first is what went wrong, the others mostly what came of it.
             wrong += [f"seed {seed}: {line}" for line in found[:5]]
     return Batch(first=seeds.start, histories=len(seeds), counts=dict(seen), violations=wrong)
-
-
-def deaf() -> None:
-    """Let Ctrl-C, which goes to all processes of a terminal, decide nothing here: who plays is told when to stop."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def smaller(story: Story, /) -> Story:
