@@ -1,6 +1,10 @@
 """The console on real servers: what is unreachable, what is unsafe, and the same answers as on any store."""
 
+import signal
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import redis
@@ -10,6 +14,16 @@ from conftest import StartRedis
 from tenure.testing.servers import VALKEY9
 
 SECRET = "hunter2-never-shown"
+APP = """
+from tenure import ActiveRun, App
+
+app = App()
+
+
+@app.kind("greet")
+async def greet(run: ActiveRun[str], name: str) -> str:
+    return name
+"""
 
 
 @pytest.fixture
@@ -71,3 +85,19 @@ def test_a_password_is_never_printed(capsys: pytest.CaptureFixture[str], start_r
         said = console("runs", url=f"redis://:wrong-{SECRET}@127.0.0.1:{port}/0")
         assert said.code in {7, 8}
         assert SECRET not in said.err
+
+
+def test_a_worker_says_once_that_its_server_keeps_no_log(tmp_path: Path, redis7_url: str, namespace: str) -> None:
+    (tmp_path / "greeting.py").write_text(APP)
+    tenure = [sys.executable, "-m", "tenure", "--store", redis7_url, "--namespace", namespace]
+    errors = tmp_path / "errors"
+    with errors.open("w") as said:
+        worker = subprocess.Popen([*tenure, "worker", "greeting:app", "--processes", "2"], cwd=tmp_path, stderr=said)
+    try:
+        submit = [*tenure, "submit", "greet", '"Ada"', "--wait", "--timeout", "60"]
+        done = subprocess.run(submit, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(timeout=60)
+    assert errors.read_text().count("keeps no append-only file") == 1

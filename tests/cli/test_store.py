@@ -23,7 +23,7 @@ IDS = {"done", "held", "bad", "asks", "poison", "next"}
 @pytest.fixture
 def exported(filled: Console, tmp_path: Path) -> Path:
     path = tmp_path / "runs.jsonl"
-    assert filled("store", "export", "-o", str(path)).code == 0
+    assert filled("store", "export", "--file", str(path)).code == 0
     return path
 
 
@@ -60,13 +60,13 @@ def test_what_is_exported_can_be_narrowed(filled: Console, tmp_path: Path) -> No
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         return {line["end"] for line in lines if "end" in line}
 
-    assert filled("store", "export", "--run", "done", "--run", "bad", "-o", str(path)).code == 0
+    assert filled("store", "export", "--run", "done", "--run", "bad", "--file", str(path)).code == 0
     assert named() == {"done", "bad"}
-    assert filled("store", "export", "--status", "completed,failed", "-o", str(path)).code == 0
+    assert filled("store", "export", "--status", "completed,failed", "--file", str(path)).code == 0
     assert named() == {"done", "bad"}
-    assert filled("store", "export", "--kind", "research", "-o", str(path)).code == 0
+    assert filled("store", "export", "--kind", "research", "--file", str(path)).code == 0
     assert named() == {"done", "held"}
-    said = filled("store", "export", "--run", "nowhere", "-o", str(path))
+    said = filled("store", "export", "--run", "nowhere", "--file", str(path))
     assert (said.code, "no run nowhere is in" in said.err) == (3, True)
 
 
@@ -152,7 +152,7 @@ def test_a_damaged_run_is_named_and_the_others_are_exported(console: Console, tm
         connection.execute("UPDATE run SET record = 'no record' WHERE id = 'bad'")
         connection.execute("UPDATE journal SET data = CAST(replace(CAST(data AS TEXT), 'found', 'f0und') AS BLOB)")
     connection.close()
-    said = console("store", "export", "-o", str(path))
+    said = console("store", "export", "--file", str(path))
     assert said.code == 6
     assert "the record of run bad cannot be read" in said.err
     assert "run done is not whole" in said.err
@@ -162,7 +162,7 @@ def test_a_damaged_run_is_named_and_the_others_are_exported(console: Console, tm
 
 def test_a_file_that_cannot_be_written_is_named_and_nothing_of_it_is_left(filled: Console, tmp_path: Path) -> None:
     (tmp_path / "old").write_text("the backup of yesterday")
-    said = filled("store", "export", "-o", "/dev/full/x")
+    said = filled("store", "export", "--file", "/dev/full/x")
     assert (said.code, "could not be written" in said.err) == (2, True)
     assert (tmp_path / "old").read_text() == "the backup of yesterday"
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
@@ -199,7 +199,7 @@ def test_an_import_that_is_killed_goes_on_where_it_stopped(console: Console, tmp
             await Writer(store).create(f"run-{number}", value="x" * 500)
 
     console.do(make)
-    assert console("store", "export", "-o", str(path)).code == 0
+    assert console("store", "export", "--file", str(path)).code == 0
     lines = path.read_bytes().splitlines(keepends=True)
     command = [sys.executable, "-m", "tenure", "--store", target, "store", "import", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
@@ -229,7 +229,7 @@ async def _some_landed(url: str) -> int:
     "arguments",
     [
         ["runs"], ["show", "x"], ["timeline", "x"], ["doctor"], ["cancel", "x", "--reason", "r"], ["retry", "x"],
-        ["store", "new-history"], ["store", "export", "-o", "-"],
+        ["store", "new-history"], ["store", "export", "--file", "-"],
     ],
 )  # fmt: skip
 def test_a_command_that_looks_makes_no_store(console: Console, tmp_path: Path, arguments: list[str]) -> None:

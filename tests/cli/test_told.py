@@ -1,6 +1,7 @@
 """What people are told is true, and says what there is to name instead."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from cli.kit import Console, Writer
 from tenure import archive
 from tenure.carry import bring
+from tenure.cli.lines import SettingOnce
 from tenure.core import canonical, journal
 from tenure.core.run import Request, Run, Status
 from tenure.store import Store
@@ -154,7 +156,7 @@ def test_an_import_of_no_export_makes_no_store(console: Console, tmp_path: Path)
 
 def test_a_damaged_export_sends_nobody_to_a_run_that_is_not_there(filled: Console, tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
-    assert filled("store", "export", "-o", str(file), "--run", "done").code == 0
+    assert filled("store", "export", "--file", str(file), "--run", "done").code == 0
     whole = file.read_text()
     for find, put in (('"schema":"1"', '"schema":"one"'), ('"last_seq":"3"', '"last_seq":"4"')):
         assert find in whole
@@ -189,7 +191,7 @@ def test_a_file_of_runs_is_for_its_owner_only(capsys: pytest.CaptureFixture[str]
 
     assert console.do(modes) == {0o600}, "while its log is beside it"
     console("submit", "k", "1", "--id", "r")
-    for command in (("store", "export", "-o"), ("journal", "export", "r", "--file")):
+    for command in (("store", "export", "--file"), ("journal", "export", "r", "--file")):
         file = tmp_path / command[0]
         assert console(*command, str(file)).code == 0
         assert file.stat().st_mode & 0o777 == 0o600
@@ -253,3 +255,41 @@ def test_a_request_shows_what_can_be_done_about_it_now(console: Console) -> None
     void = console("approvals", "show", "r").out
     assert "it was revoked: the run asks anew" in void
     assert "approve|reject" not in void
+
+
+def test_a_run_that_its_own_process_drives_is_nobody_elses_to_serve(console: Console) -> None:
+    async def drive(store: Store) -> None:
+        await Writer(store).create("mine", kind="reader")
+        await Writer(store).claim("mine", owner="host-7")
+
+    console.do(drive)
+    assert "driven by host-7, no worker serves this kind" in console("runs").out
+    assert "driven by host-7, no worker serves this kind" in console("show", "mine").out
+    assert "serves reader" not in console("doctor").out
+
+
+@pytest.mark.parametrize(
+    "command", [["show"], ["show", "--raw"], ["verify"], ["timeline"], ["cancel"], ["tail"], ["journal", "export"]]
+)
+def test_what_is_not_there_is_told_in_one_sentence_that_says_where_was_looked(
+    filled: Console, command: list[str]
+) -> None:
+    said = filled(*command, "nobody")
+    assert said.code == 3
+    assert f"no run nobody is in {filled.url}, namespace default; `tenure runs` lists what is there" in said.err
+
+
+@pytest.mark.parametrize("option", ["--json", "--format"])
+def test_an_option_of_other_programs_is_told_as_it_is_written_here(filled: Console, option: str) -> None:
+    said = filled("show", "done", option)
+    assert (said.code, f"No such option: {option}; write -o json" in said.err) == (2, True)
+    assert "write" not in filled("journal", "export", "done", option).err, "it has no -o"
+
+
+def test_how_a_store_is_set_is_said_once_and_by_no_child() -> None:
+    found = logging.LogRecord("tenure.stores.redis", logging.WARNING, "", 0, "%s keeps no log", ("a",), None)
+    found.setting = True
+    other = logging.LogRecord("tenure.stores.redis", logging.WARNING, "", 0, "shard 1 does not answer", (), None)
+    once, child = SettingOnce(), SettingOnce(said=True)
+    assert [once.filter(record) for record in (found, other, found, other)] == [True, True, False, True]
+    assert [child.filter(record) for record in (found, other)] == [False, True]

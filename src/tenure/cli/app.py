@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,8 @@ GROUPS = (
     *("store", "migrate", "doctor", "conformance"),
 )
 """Modules of this package with commands, in the order in which help lists them."""
+
+SPELLED = {"--json": "-o json", "--jsonl": "-o jsonl", "--format": "-o json"}
 
 
 def build() -> typer.Typer:
@@ -113,10 +115,18 @@ def invoke(arguments: Sequence[str], /) -> int:
         return Exit.OK if error.errno == errno.EPIPE else report_output(error)
     except Exception as error:  # noqa: BLE001 - the last one to see it: everything becomes a sentence and a code
         if (show := getattr(error, "show", None)) is not None:  # typer's own: told with the usage of the command
+            _point(error)
             show()
             return Exit.USAGE
         return report(error, debug=_debug())
     return code if isinstance(code, int) else Exit.OK
+
+
+def _point(error: Any) -> None:
+    """Say how an option is written that other programs spell otherwise, where the command has it."""
+    written = SPELLED.get(getattr(error, "option_name", ""))
+    if written is not None and any("-o" in own.opts for own in error.ctx.command.params):
+        error.message, error.possibilities = f"{error.message}; write {written}", None
 
 
 def _debug() -> bool:

@@ -34,6 +34,7 @@ class Census:
     status: Counter[Status] = field(default_factory=Counter)
     waiting: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
+    """Open runs that nobody holds, by kind: what needs a worker."""
     ran_out: int = 0
     quarantined: list[str] = field(default_factory=list)
     corrupt: list[str] = field(default_factory=list)
@@ -44,10 +45,11 @@ class Census:
         """Count one more run."""
         from tenure.core.rules import OPEN
         from tenure.core.run import Status
+        from tenure.views.values import left_ms
 
         self.count += 1
         self.status[run.status] += 1
-        if run.status in OPEN:
+        if run.status in OPEN and not left_ms(run, now_ms):
             self.kinds[run.kind] += 1
         if run.status is Status.SUSPENDED and run.due_ms is None:
             self.waiting += 1
@@ -128,9 +130,10 @@ def _of_kinds(census: Census, beats: list[Beat], indexed: list[str]) -> list[Fin
         _warning(
             "kind",
             f"no live worker serves {kind} ({count(census.kinds[kind], 'open run')})",
-            f"tenure worker MODULE:APP --kinds {kind}",
+            f"start a worker whose app has it (tenure worker MODULE:APP), or cancel (tenure cancel) what "
+            f"tenure runs --kind {kind} lists",
         )
-        for kind in sorted({*census.kinds, *indexed} - served)
+        for kind in sorted({*census.kinds, *(() if census.whole else indexed)} - served)
     ]
 
 

@@ -17,7 +17,7 @@ import anyio
 
 from tenure.app import App
 from tenure.child import Pipe, first_order, take_orders_only_by_pipe, work
-from tenure.cli.lines import LineFormatter
+from tenure.cli.lines import LineFormatter, SettingOnce
 from tenure.errors import TenureError
 from tenure.loading import load_app
 from tenure.stores import open_store
@@ -68,6 +68,7 @@ def _log(level: str, name: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     # The name stands for the process; what a line is about is in the line.
     handler.setFormatter(LineFormatter(worker=name))
+    handler.addFilter(SettingOnce(said=True))
     ours = logging.getLogger("tenure")
     ours.addHandler(handler)
     ours.setLevel(level.upper())

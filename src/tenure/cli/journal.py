@@ -35,6 +35,7 @@ async def export(
     """
     from tenure.core import ids
     from tenure.journal_file import export_lines, export_to, first_line
+    from tenure.refusals import not_found
 
     run_id = ids.run_id(run)
     async with place.store() as store:
@@ -47,9 +48,7 @@ async def export(
             hint(f"{file} holds {count(last, 'commit')} of {run_id}")
             return Exit.OK
         if await store.load(run_id) is None:
-            from tenure.cli.look import not_found
-
-            raise not_found(store, run_id)
+            raise not_found(run_id)
         out = sys.stdout.buffer  # bytes are what the digests are of, whatever the terminal's encoding
         out.write(first_line(run_id))
         async for _, line in export_lines(store, run_id):

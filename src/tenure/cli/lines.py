@@ -18,3 +18,24 @@ class LineFormatter(logging.Formatter):
         parts += [f"#{found}" for name in ("ordinal",) if (found := getattr(record, name, None)) is not None]
         record.about = f" [{' '.join([str(run_id), *parts])}]" if run_id else ""
         return super().format(record)
+
+
+class SettingOnce(logging.Filter):
+    """Lets what a store says of how it is set pass once: each loop of a process opens it and finds the same.
+
+    With `said` it passes not at all: who started this process has said it.
+    """
+
+    def __init__(self, *, said: bool = False) -> None:
+        super().__init__()
+        self._said = said
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the line is written."""
+        if not getattr(record, "setting", False):
+            return True
+        text = record.getMessage()
+        fresh = not self._said and text not in self._seen
+        self._seen.add(text)
+        return fresh

@@ -149,6 +149,7 @@ async def show_run(
     """
     from tenure.cli import sheet
     from tenure.core import ids
+    from tenure.refusals import not_found
 
     run_id = ids.run_id(run)
     async with place.store() as store:
@@ -156,7 +157,7 @@ async def show_run(
             return await sheet.show_raw(store, run_id, output)
         record = await store.load(run_id)
         if record is None:
-            raise not_found(store, run_id)
+            raise not_found(run_id)
         if at is not None:
             await _show_moment(store, record, at, output)
             return Exit.OK
@@ -174,11 +175,3 @@ async def _show_moment(store: Store, record: Run, at: str, output: Shape) -> Non
             write(f"{line}\n")
     else:
         write_json(moment_value(found), output)
-
-
-def not_found(store: Store, run_id: str, /) -> Exception:
-    """Return the error for a run that is not there; it names where was looked."""
-    from tenure.errors import RunNotFound
-
-    message = f"no run {run_id} is in {store.url}, namespace {store.namespace}; `tenure runs` lists what is there"
-    return RunNotFound(message, run_id=run_id)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenure.cli.exits import UsageError
-from tenure.cli.lines import LineFormatter
+from tenure.cli.lines import LineFormatter, SettingOnce
+from tenure.errors import RunNotFound
 
 if TYPE_CHECKING:
     from tenure.ledger import Ledger
@@ -64,6 +65,12 @@ class Place:
             url += f"{'&' if '?' in url else '?'}create=off"
         return open_store(url, namespace=self.namespace)
 
+    def without(self, run_id: str) -> RunNotFound:
+        """Return the error for a run that is not here; it names where was looked."""
+        store = self.store()
+        message = f"no run {run_id} is in {store.url}, namespace {store.namespace}; `tenure runs` lists what is there"
+        return RunNotFound(message, run_id=run_id)
+
     @asynccontextmanager
     async def ledger(self, *, creates: bool = False) -> AsyncIterator[Ledger]:
         """Open the store and a ledger on it."""
@@ -106,7 +113,10 @@ def command(
             place = replace(place, url=store or place.url, namespace=namespace or place.namespace)
             if not inspect.iscoroutinefunction(function):
                 return function(place, **arguments)
-            return _in_loop(functools.partial(function, place, **arguments))
+            try:
+                return _in_loop(functools.partial(function, place, **arguments))
+            except RunNotFound as error:
+                raise place.without(error.run_id or "") from None
 
         run.__signature__ = own.replace(parameters=[*mine, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in (*mine, *shared)}
@@ -132,6 +142,7 @@ def logging_to_stderr(level: str, /) -> None:
         ours.removeHandler(handler)
     handler = _ToStderr()
     handler.setFormatter(LineFormatter())
+    handler.addFilter(SettingOnce())
     ours.addHandler(handler)
     ours.setLevel(level.upper())
 

@@ -161,9 +161,9 @@ async def show_raw(store: Store, run_id: str, output: Shape, /) -> int:
     """Write the stored fields and commits as they are, read or not; only the nonce shows as its mark."""
     fields = await store.raw(run_id)
     if not fields:
-        from tenure.cli.look import not_found
+        from tenure.refusals import not_found
 
-        raise not_found(store, run_id)
+        raise not_found(run_id)
     if nonce := fields.get("nonce"):
         fields = {**fields, "nonce": f"(hidden, mark {grant_mark(nonce)})"}
     if output is Shape.TABLE:

@@ -41,7 +41,7 @@ def register(app: typer.Typer, /) -> None:
 async def export_runs(
     place: Place,
     *,
-    to: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Where to write; - for stdout.")],
+    file: Annotated[str, typer.Option("--file", metavar="FILE", help="Where to; - is stdout.")] = "-",
     run: Annotated[list[str] | None, typer.Option(show_default=False, help="Only this run; may be repeated.")] = None,
     status: Annotated[
         list[str] | None, typer.Option(show_default=False, help="Only these; may be repeated, or split by commas.")
@@ -62,9 +62,9 @@ async def export_runs(
     where = Where(status=read_statuses(status or []), kind=kind)
     writer, said = archive.Writer(), Trouble()
     async with place.store() as store:
-        with _written(to) as file, progress("exporting") as tell:
+        with _written(file) as out, progress("exporting") as tell:
             facts = await store.facts()
-            file.write(writer.head(namespace=store.namespace, at_ms=facts.now_ms))
+            out.write(writer.head(namespace=store.namespace, at_ms=facts.now_ms))
             async for run_id in _named(wanted) if wanted else _found(store, where, said):
                 try:
                     found = await archive.whole(store, run_id)
@@ -73,12 +73,12 @@ async def export_runs(
                     continue
                 if found is None:
                     if wanted:
-                        said.add("missing", run_id, f"no run {run_id} is in {store.url}")
+                        said.add("missing", run_id, place.without(run_id).message)
                     continue
                 for line in writer.run(found):
-                    file.write(line)
+                    out.write(line)
                 tell(f"exported {count(writer.runs, 'run')}")
-            file.write(writer.end())
+            out.write(writer.end())
     said.tell()
     hint(f"exported {count(writer.runs, 'run')} of {store.url}, namespace {store.namespace}")
     return Exit.NOT_VERIFIED if said.count["damaged"] else Exit.NOT_FOUND if said.count["missing"] else Exit.OK

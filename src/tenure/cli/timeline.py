@@ -97,8 +97,9 @@ def _terminal_width() -> int:
 
 async def _runs(store: Store, wanted: list[str], limit: int, from_ms: int | None) -> list[Run]:
     """The runs that were named, or the newest ones, the oldest first."""
-    from tenure.cli.look import Found, not_found
+    from tenure.cli.look import Found
     from tenure.core import ids
+    from tenure.refusals import not_found
     from tenure.store import ALL
 
     if not wanted:
@@ -108,7 +109,7 @@ async def _runs(store: Store, wanted: list[str], limit: int, from_ms: int | None
     for run_id in dict.fromkeys(ids.run_id(text) for text in wanted):
         record = await store.load(run_id)
         if record is None:
-            raise not_found(store, run_id)
+            raise not_found(run_id)
         found.append(record)
     return found
 

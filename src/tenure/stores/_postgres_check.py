@@ -160,9 +160,11 @@ def _offered(server: Server, where: Address) -> Durability:
             "%s does not flush to its disk, so a power loss can undo what was acknowledged (durability local); set "
             "fsync and full_page_writes on and restart the server",
             where.shown,
+            extra={"setting": True},
         )
     if level is Durability.MEMORY:
-        _LOG.warning("%s: synchronous_commit is off, so a crash undoes what was acknowledged", where.shown)
+        text = "%s: synchronous_commit is off, so a crash undoes what was acknowledged"
+        _LOG.warning(text, where.shown, extra={"setting": True})
     _LOG.info("%s: durability %s", where.shown, level.value)
     return level
 

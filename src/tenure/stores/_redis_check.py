@@ -76,7 +76,11 @@ def server_of(replies: list[Reply], where: Address, /, *, say: bool = True) -> S
             )
             raise StoreUnsafe(message)
         if say:
-            _LOG.warning("%s: INFO is denied, so role, eviction and durability could not be checked", where.shown)
+            _LOG.warning(
+                "%s: INFO is denied, so role, eviction and durability could not be checked",
+                where.shown,
+                extra={"setting": True},
+            )
     elif isinstance(info, BaseException):
         raise translated(info, where)
     said = None if isinstance(info, BaseException) else _lines(info)
@@ -221,6 +225,7 @@ def _offered(server: Server, where: Address, *, say: bool) -> Durability:
                 "%s keeps no append-only file, so nothing survives the server's end (durability memory); "
                 "CONFIG SET appendonly yes",
                 where.shown,
+                extra={"setting": True},
             )
         return Durability.MEMORY
     level = Durability.DISK if server.appendfsync == "always" else Durability.LOCAL

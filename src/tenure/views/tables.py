@@ -145,7 +145,9 @@ def note_on(run: Run, /, *, now_ms: int, served: frozenset[str] | None) -> tuple
         return f"{count(run.crashes, 'takeover')} without a step: tenure show, then release or cancel", "bold red"
     if run.status in TERMINAL:
         return (run.outcome.code if run.outcome is not None else ""), ""
-    if served is not None and run.kind not in served and run.status is not Status.SUSPENDED:
+    held = run.status is Status.RUNNING and left_ms(run, now_ms) > 0
+    alone = served is not None and run.kind not in served and run.status is not Status.SUSPENDED
+    if alone and not held:
         return "no live worker serves this kind", "yellow"
     if run.cancel_by_ms is not None:
         return f"cancelled {ago(run.cancel_by_ms, now_ms)}", "yellow"
@@ -157,7 +159,9 @@ def note_on(run: Run, /, *, now_ms: int, served: frozenset[str] | None) -> tuple
         return f"due {ago(run.due_ms, now_ms)}", "dim"
     if run.crashes:
         return f"{count(run.crashes, 'takeover')} since its last step", "yellow"
-    return (f"{count(run.failures, 'failure')}, tried again" if run.failures else ""), "yellow"
+    if run.failures:
+        return f"{count(run.failures, 'failure')}, tried again", "yellow"
+    return (f"driven by {run.owner}, no worker serves this kind" if alone else ""), "dim"
 
 
 def grants(lines: Iterable[GrantLine], /, *, open_calls: Mapping[int, tuple[str, ...]] | None = None) -> Table:
