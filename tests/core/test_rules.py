@@ -3,7 +3,7 @@
 import pytest
 
 from tenure.core import build, rules
-from tenure.core.run import Ask, Change, Claim, Create, Facts, Found, Grant, How, Run, Status
+from tenure.core.run import Ask, Change, Claim, Create, Facts, Found, Grant, How, Repair, Run, Status
 from tenure.errors import NotAllowed
 
 AHEAD = Facts(now_us=7_200_000_000)
@@ -33,6 +33,15 @@ def test_i11_a_lease_that_was_ended_holds_nobody_up_when_the_store_clock_is_set_
     run = after(suspend, run, AHEAD)
     run = after(build.post(run="r1", item="i1", name="go", ask=Ask.SIGNAL), run, BACK)
     assert after(claim("b"), run, BACK).nonce == "b"
+
+
+@pytest.mark.parametrize(
+    "leaves", [build.post(run="r1", item="i1", name="go", ask=Ask.SIGNAL), Repair(run="r1", stray="r1")]
+)
+def test_i11_what_leaves_a_run_to_wait_does_not_hide_that_it_was_due_when_the_clock_is_set_back(leaves: Change) -> None:
+    queued = after(build.create(run="r1", kind="k", value=1), None, AHEAD)
+    repaired = after(Repair(run="r1"), after(leaves, queued, BACK), BACK)
+    assert after(claim("a"), repaired, BACK).nonce == "a"
 
 
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.QUARANTINED])

@@ -10,7 +10,7 @@ import pytest
 from tenure import Ledger
 from tenure.clock import ManualClock
 from tenure.core import build
-from tenure.core.run import LEADER_ID, Change, Claim, Create, Due, How, Repair, Run, Status, Verdict, Why
+from tenure.core.run import LEADER_ID, Ask, Change, Claim, Create, Due, How, Repair, Run, Status, Verdict, Why
 from tenure.errors import LeaseHeld
 from tenure.executing import NoReports
 from tenure.leader import KIND, Leader
@@ -100,6 +100,21 @@ async def test_i11_what_a_holder_wrote_after_the_clock_was_set_back_does_not_hid
     await repair_pass(store)
     clock.advance(ms=TTL_MS)
     assert (await landed(store, claim(max_crashes=0))).attempt == 2
+
+
+@pytest.mark.parametrize("before", [_queued, _handed_back, _stepped_back, _asleep_until_now])
+async def test_i11_what_is_posted_after_the_clock_was_set_back_does_not_hide_that_a_run_was_due(
+    store: Store, clock: ManualClock, before: object
+) -> None:
+    await before(store)  # type: ignore[operator]
+    shown = await store.load("r1")
+    assert shown is not None
+    clock.advance(ms=-HOUR_MS)
+    run = await landed(store, build.post(run="r1", item="i1", name="nobody waits for it", ask=Ask.SIGNAL))
+    assert (run.due_ms, run.updated_ms) == (shown.due_ms, shown.updated_ms)
+    run = await landed(store, Repair(run="r1"))
+    assert run.due_ms == (await store.facts()).now_ms
+    assert (await landed(store, claim(max_crashes=0))).status is Status.RUNNING
 
 
 async def test_i11_what_sleeps_until_later_sleeps_on(store: Store, clock: ManualClock) -> None:

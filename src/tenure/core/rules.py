@@ -289,7 +289,8 @@ def applied(change: Change, found: Found, facts: Facts) -> Run | None:
         return replace(found.run, lease_until_ms=facts.now_ms + change.grant.ttl_ms)
     if isinstance(change, Commit):
         return committed(change, found.run, facts.now_ms)
-    run = replace(found.run, version=found.run.version + 1, updated_ms=facts.now_ms)
+    since_ms = found.run.updated_ms if isinstance(change, Post | Repair) else 0  # see `set_back.postponed`
+    run = replace(found.run, version=found.run.version + 1, updated_ms=max(since_ms, facts.now_ms))
     match change:
         case Claim():
             return _claimed(change, run, facts)

@@ -19,7 +19,10 @@ def stretched(run: Run, now_ms: int) -> bool:
 
 
 def postponed(run: Run, now_ms: int) -> bool:
-    """Return whether a run is not due that has been due before."""
+    """Return whether a run is not due that has been due before: `updated_ms` is the latest it has shown since it waits.
+
+    So a post and a repair, which leave a run to wait as it does, never set that back.
+    """
     if run.due_ms is None or run.due_ms <= now_ms:
         return False
     if run.status is Status.RUNNING:

@@ -173,6 +173,8 @@ if not good or not statuses[run.status] or (law.corrupt and law.corrupt()) then
   return refused('corrupt', f, flat_of(run), item)
 end
 local after = after_change(run, f)
+-- A run that is left to wait as it does has been due all the same when the clock is set back.
+if which == 'post' or which == 'repair' then after.updated_ms = text(max(run.updated_ms, f.ms)) end
 law.apply(after)
 save(KEYS[3], after)
 if moves then place(KEYS[5], run, after) end

@@ -44,7 +44,7 @@ BEGIN
         run.due_ms := f.ms;
         run.wants := '';
     END IF;
-    RETURN tenure.landed_1(f, run);
+    RETURN tenure.landed_1(f, run, run.updated_ms);
 END $$;
 
 -- c: id, how, token, nonce, reason and by (quoted as JSON quotes them), outcome (of a cancellation).
@@ -146,5 +146,5 @@ BEGIN
     IF postponed THEN
         run.due_ms := f.ms;
     END IF;
-    RETURN tenure.landed_1(f, run);
+    RETURN tenure.landed_1(f, run, run.updated_ms);
 END $$;

@@ -202,11 +202,13 @@ BEGIN
     RETURN run;
 END $$;
 
--- Write a record after a change other than a plain commit, with its place in the due index; returns the answer.
-CREATE FUNCTION tenure.landed_1(f tenure.facts_1, run tenure.run) RETURNS text LANGUAGE plpgsql AS $$
+-- Write a record after a change other than a plain commit, with its place in the due index; returns the answer. since_ms:
+-- when it was changed before, from a change that leaves the run to wait as it does; it is not set back then.
+CREATE FUNCTION tenure.landed_1(f tenure.facts_1, run tenure.run, since_ms bigint DEFAULT 0) RETURNS text
+LANGUAGE plpgsql AS $$
 BEGIN
     run.version := run.version + 1;
-    run.updated_ms := f.ms;
+    run.updated_ms := greatest(since_ms, f.ms);
     run.entry_ms := tenure.due_index_1(run);
     UPDATE tenure.run r SET
         code_version = run.code_version, status = run.status, version = run.version, attempt = run.attempt,
