@@ -50,9 +50,11 @@ def _parts(whole: Whole) -> Iterator[bytes]:
 def bring(whole: Whole, /, *, salt: str) -> Import:
     """Return the change that brings in a run; its key is the digest of all that it holds.
 
-    CorruptRecord if the parts are not those of one run that nobody edited, InvalidId for an id that is not a user's.
+    CorruptRecord if the parts are not those of one run that nobody edited, InvalidId for an id that is not a user's and
+    for a code version that is none.
     """
     ids.run_id(whole.record.id)
+    ids.version(whole.record.code_version)
     check(whole, "export it again, from a store or a backup that has it whole")
     return Import(
         record=carried(whole.record),

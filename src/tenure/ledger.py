@@ -71,7 +71,7 @@ class Ledger:
         self.owner = f"{name}/{secrets.token_hex(4)}"
         self.store = store
         self.clock = clock or SystemClock()
-        self.code_version = ids.label(code_version, "code version") if code_version else ""
+        self.code_version = ids.version(code_version)
         self.redaction = redaction_of(redact)
         self.pulse = Pulse(max_stall_ms=stall_ms)
         self._on_change = on_change

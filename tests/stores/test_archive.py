@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,7 +14,7 @@ from tenure.carry import Whole, bring, carried
 from tenure.core import build, canonical, journal
 from tenure.core.run import Ask, Delete, How, Row, Status, Verdict
 from tenure.core.verify import verify_run
-from tenure.errors import CorruptRecord
+from tenure.errors import CorruptRecord, InvalidId
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.stores.memory import MemoryStore
@@ -121,6 +122,18 @@ async def test_a_blob_that_is_gone_is_told_and_a_run_that_is_gone_is_nothing(tmp
         store.space.shelves["r1"].blobs.clear()
         with pytest.raises(CorruptRecord, match="of run r1 is gone"):
             await archive.whole(store, "r1")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "x" * 201])
+async def test_a_code_version_that_no_store_could_give_back_is_neither_made_nor_brought_in(name: str) -> None:
+    with pytest.raises(InvalidId):
+        build.create(run="r1", kind="k", value=1, code_version=name)
+    async with open_store("memory://") as store:
+        await store.commit(replace(build.create(run="r1", kind="k", value=1), code_version=name))
+        found = await archive.whole(store, "r1")
+    assert found is not None
+    with pytest.raises(InvalidId):
+        bring(found, salt="5a17")
 
 
 async def test_what_a_fork_begins_with_beside_its_journal_is_carried_too() -> None:

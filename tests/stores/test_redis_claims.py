@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from stores.redis_kit import claim, opened
 from tenure.core import build
 from tenure.core.run import Answer, Due, End, How, Run, Status, Verdict, Why
+from tenure.errors import InvalidId
 
 
 def _landed(answer: object) -> Run:
@@ -70,3 +73,13 @@ async def test_a_run_that_was_held_before_is_taken_with_all_it_has(redis_url: st
         assert (again.status, again.ordinal, again.priority, again.attempt) == (Status.RUNNING, 2, -3, 1)
         assert again.grants[0].reason == "later"
         assert again == await store.load("r1")
+
+
+@pytest.mark.parametrize("name", ["owner", "code_version"])
+async def test_a_name_that_could_not_be_read_back_takes_no_lease(redis8_url: str, namespace: str, name: str) -> None:
+    """A record comes back as one text with a NUL between its values."""
+    async with opened(redis8_url, namespace=namespace) as store:
+        await store.commit(build.create(run="r1", kind="k", value=1))
+        with pytest.raises(InvalidId):
+            await store.commit(replace(claim("r1"), **{name: "a\0b"}))  # type: ignore[arg-type]
+        assert (await store.commit(claim("r1"))).verdict is Verdict.LANDED

@@ -24,12 +24,13 @@ def create(
     parent: str = "",
     origin: str = "",
 ) -> Create:
-    """Return the change that queues a run; its key is the id, the kind and the digest of the input.
+    """Return the change that queues a run; its key is the id, the kind and the digest of the input. InvalidId.
 
     `parent` is the run that submitted it and takes it along when it is cancelled; `origin` is the run that it retries.
     """
     named = parent or origin
     canonical.whole(priority, "priority")
+    code_version = ids.version(code_version)
     start = journal.event(journal.RUN_START, kind=kind, input=value, code_version=code_version, parent=named)
     return Create(
         run=run,

@@ -52,6 +52,11 @@ def label(value: object, what: str, /) -> str:
     raise InvalidId(message)
 
 
+def version(value: object, /) -> str:
+    """Return the version of somebody's code: a label, or empty for none."""
+    return label(value, "code version") if value != "" else ""
+
+
 def line(value: object, what: str, /) -> str:
     """Return a name of the inbox, which is stored in one line: at most 1000 characters, no line break."""
     if isinstance(value, str) and _LINE.match(value):

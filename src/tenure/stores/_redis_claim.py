@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from tenure.codec import unpack_grants, unpack_names, unpack_outcome, unpack_requests, unpack_tags
 from tenure.core.run import Answer, Claim, Run, Status, Verdict
-from tenure.errors import InvalidContent
+from tenure.errors import InvalidContent, InvalidId
 from tenure.stores._redis_keys import Keys, KindMemo
 from tenure.stores._redis_line import Part
 from tenure.stores._redis_reader import as_text
@@ -44,6 +44,9 @@ def claims(changes: Sequence[Claim], keys: Keys, kinds_of: KindMemo, /) -> tuple
         asked += (c.run, kind, c.nonce, "" if c.token is None else c.token, number)
     args: list[Part] = [len(terms)]
     for owner, ttl_ms, kinds, code_versions, code_version, schema, alone, blame, max_crashes in terms:
+        if "\0" in owner + code_version:  # the script returns a record as one text with a NUL between its values
+            message = "an owner or a code version with U+0000 in it cannot be read back; leave it out of names"
+            raise InvalidId(message)
         args += (owner, ttl_ms, _names(kinds), _names(code_versions), code_version, schema)
         args += (_flag(alone), _flag(blame), max_crashes)
     return named, [*args, *asked]
