@@ -10,10 +10,13 @@ import pytest
 
 from conftest import StartRedis
 from stores.redis_kit import opened, until
-from tenure import App, Ledger, Status, Worker
+from tenure import App, Ledger, Status, StoreUnavailable, Worker
 from tenure.active import ActiveRun
+from tenure.agent.agent import Agent
+from tenure.agent.checkpointed import CheckpointedAgent
 from tenure.core.verify import verify_run
 from tenure.stores.redis import RedisStore
+from tenure.testing.models import FunctionModel
 from tenure.testing.server_sets import SLOTS, ClusterSet, SentinelSet, asked
 from tenure.testing.servers import REDIS7, REDIS8, VALKEY9, RedisServer
 
@@ -195,3 +198,25 @@ async def test_a_shard_that_answers_reads_and_takes_no_writes_keeps_no_other_sha
                 with anyio.fail_after(120):
                     for run_id in there:
                         await ledger.handle(run_id).result()
+
+
+async def test_o19_an_agent_s_recovery_waits_for_no_shard_that_takes_no_writes(namespace: str) -> None:
+    agent = Agent(FunctionModel(lambda _: "done"), name="walker")
+    with ClusterSet(VALKEY9, options=LOG) as nodes:
+        async with (
+            opened(f"{nodes.url}?shards=5", namespace=namespace) as store,
+            Ledger(store, ttl=300) as ledger,  # who waited for the shard would wait for as long
+        ):
+            bad = nodes.holder(store._opened().shards[0].keys.meta)
+            names = [f"r{number}" for number in range(24)]
+            there = {run_id for run_id in names if on(nodes, bad, store, run_id)}
+            for run_id in [
+                *there,
+                *(name for name in names if name not in there),
+            ]:  # what nobody takes is due first
+                await ledger.submit(agent, "go", id=run_id)
+            asked(bad, "CONFIG", "SET", "maxmemory", "1")
+            with anyio.fail_after(120):
+                found = {entry.run_id: entry.error for entry in await CheckpointedAgent(agent, ledger).recover_all()}
+            assert {run_id for run_id, error in found.items() if error is None} == {*names} - there
+            assert {type(error) for error in found.values()} == {type(None), StoreUnavailable}

@@ -127,8 +127,9 @@ class CheckpointedAgent(Generic[Out]):
     async def recover_all(self, *, limit: int = 100, concurrency: int = 4) -> list[Recovered[Out]]:
         """Recover up to `limit` runs of this agent that are due, `concurrency` at a time; one entry for each.
 
-        What goes wrong with a run is its entry's error, and the others go on. Runs that somebody else holds or took
-        meanwhile have no entry.
+        What goes wrong with a run is its entry's error, and the others go on. A store or shard that takes no writes is
+        not waited for (StoreUnavailable: call this again). Runs that somebody else holds or took meanwhile have no
+        entry.
         """
         async with self._opened() as ledger:
             return await recover_all(self.agent, ledger, limit=limit, concurrency=concurrency)

@@ -11,6 +11,7 @@ from tenure.agent.agent import Agent
 from tenure.agent.running import settled
 from tenure.core.run import Status
 from tenure.errors import LeaseHeld, RunClosed, RunConflict, RunDeclined, RunNotFound
+from tenure.lease import Lease
 from tenure.ledger import Ledger
 from tenure.store import Hint
 
@@ -74,16 +75,16 @@ async def recover_all(
 
 async def _recovered(agent: Agent[Out], ledger: Ledger, hint: Hint, *, alone: bool) -> Recovered[Out] | None:
     claims = ledger.claims
-    try:
-        lease = await claims.claim(claims.change(hint.run, token=hint.token, kinds=(agent.name,), alone=alone))
-    except (LeaseHeld, RunClosed, RunConflict, RunNotFound):
+    # `claim` would ask a shard that takes no writes for up to a ttl, while runs of other shards wait their turn.
+    (lease,) = await claims.claim_many([claims.change(hint.run, token=hint.token, kinds=(agent.name,), alone=alone)])
+    if isinstance(lease, LeaseHeld | RunClosed | RunConflict | RunNotFound):
         return None  # the index was early, or somebody else was quicker
-    except Exception as error:  # noqa: BLE001 - one run's trouble is its entry's
-        return Recovered(run_id=hint.run, error=error)
+    if not isinstance(lease, Lease):
+        return Recovered(run_id=hint.run, error=lease)
     try:
         async with claims.under(lease):
             await settled(agent, lease)
         output = await ledger.handle(hint.run, agent).result()
-    except Exception as error:  # noqa: BLE001 - same
+    except Exception as error:  # noqa: BLE001 - one run's trouble is its entry's
         return Recovered(run_id=hint.run, status=lease.run.status, error=error)
     return Recovered(run_id=hint.run, status=lease.run.status, output=output)
