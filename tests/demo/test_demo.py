@@ -42,6 +42,13 @@ def test_every_line_of_the_demo_is_true_on_valkey(seed: int, valkey_url: str) ->
 
 
 @pytest.mark.slow
+def test_every_line_of_the_demo_is_true_on_postgresql(postgres_url: str) -> None:
+    code, claims = _demo("--store", postgres_url)
+    assert [claim for claim in claims if not claim["ok"]] == []
+    assert code == 0
+
+
+@pytest.mark.slow
 def test_without_a_fence_work_that_was_committed_is_lost() -> None:
     code, claims = _demo("--no-fence")
     found = {str(claim["text"]): claim for claim in claims}

@@ -26,11 +26,11 @@ NEXT_STEP = (
 )
 
 
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
+@pytest.fixture(params=["memory", "sqlite", "valkey", "postgres"])
 async def at(request: pytest.FixtureRequest, tmp_path: Path, namespace: str) -> AsyncIterator[tuple[str, Store]]:
     """Yield the name of a kind of store and an opened one with nothing in it."""
     url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/tenure.db"}.get(request.param)
-    async with open_store(url or request.getfixturevalue("valkey_url"), namespace=namespace) as store:
+    async with open_store(url or request.getfixturevalue(f"{request.param}_url"), namespace=namespace) as store:
         yield request.param, store
 
 

@@ -1,12 +1,12 @@
 """Scenarios of kind L that are about workers: old ones before new records, and other shapes than the run's."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from stores.postgres_kit import rows_of
 from tenure import Agent, App, CheckpointedAgent, Ledger, RunDeclined, Status, StoreTooNew, ToolCall, Worker, tool
 from tenure.active import ActiveRun
 from tenure.agent.runner import drive
@@ -14,21 +14,26 @@ from tenure.core.messages import assistant
 from tenure.core.run import SCHEMA
 from tenure.store import Store
 from tenure.stores._redis_line import pack
+from tenure.stores.postgres import PostgresStore
 from tenure.stores.redis import RedisStore
 from tenure.testing.models import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
 
-async def _write_schema(store: Store, run_id: str, schema: int, path: Path) -> None:
+async def _write_schema(store: Store, run_id: str, schema: int, url: str) -> None:
     """Write the number as a newer version of this package would have."""
     if isinstance(store, RedisStore):
         await store._opened().asked(pack("HSET", store._keys.run(run_id), "schema", schema))
         return
+    if isinstance(store, PostgresStore):
+        where = "id = %s AND space = (SELECT number FROM tenure.space WHERE name = %s)"
+        await rows_of(url, f"UPDATE tenure.run SET schema = %s WHERE {where}", schema, run_id, store.namespace)
+        return
     import sqlite3
     from contextlib import closing
 
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
         connection.execute(
             "UPDATE run SET record = json_set(record, '$.schema', ?) WHERE id = ?", (str(schema), run_id)
         )
@@ -39,9 +44,9 @@ def _without_touch(raw: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in raw.items() if name != "touch"}
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "valkey9"], indirect=True)
+@pytest.mark.parametrize("store_url", ["sqlite", "valkey9", "postgres"], indirect=True)
 async def test_b113_a_newer_record_is_declined_before_it_is_read_and_stays_for_a_newer_worker(
-    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: Store, store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, called = App(), list[str]()
 
@@ -52,7 +57,7 @@ async def test_b113_a_newer_record_is_declined_before_it_is_read_and_stays_for_a
 
     async with Ledger(store) as ledger:
         await ledger.submit("k", {"v": 1}, id="newer")
-        await _write_schema(store, "newer", SCHEMA + 1, tmp_path / "tenure.db")
+        await _write_schema(store, "newer", SCHEMA + 1, store_url)
         before = _without_touch(await store.raw("newer"))
         with pytest.raises(StoreTooNew, match=f"schema {SCHEMA + 1} and this version reads up to {SCHEMA}"):
             await ledger.load("newer")
@@ -66,7 +71,7 @@ async def test_b113_a_newer_record_is_declined_before_it_is_read_and_stays_for_a
         assert called == ["other"]
         assert _without_touch(await store.raw("newer")) == before, "the repair pass leaves it alone as well"
         # A worker that reads it goes on.
-        await _write_schema(store, "newer", 1, tmp_path / "tenure.db")
+        await _write_schema(store, "newer", 1, store_url)
         async with Worker(app, store, drain=1):
             assert await ledger.handle("newer").result(timeout=20) == "newer"
 

@@ -22,7 +22,7 @@ async def look() -> str:
     return "seen"
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "valkey9"], indirect=True)
+@pytest.mark.parametrize("store_url", ["sqlite", "valkey9", "postgres"], indirect=True)
 async def test_b125_m_ck35_m_ck36_an_event_that_cannot_be_anchored_sets_its_run_aside_and_no_other(
     store: Store,
 ) -> None:

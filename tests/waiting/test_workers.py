@@ -32,7 +32,7 @@ def listening() -> App:
     return app
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "valkey"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "valkey", "postgres"])
 async def test_a_decision_or_signal_wakes_a_worker_by_the_store_s_bell_and_not_by_its_next_look(
     kind: str, tmp_path: Path, namespace: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,7 +40,7 @@ async def test_a_decision_or_signal_wakes_a_worker_by_the_store_s_bell_and_not_b
     monkeypatch.setattr("tenure.leader.LOOK_S", NEVER_S)
     monkeypatch.setattr("tenure.worker.LOOK_AT_LEAST_S", (NEVER_S, NEVER_S))
     urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/runs.db"}
-    url = urls[kind] if kind in urls else request.getfixturevalue("valkey_url")
+    url = urls[kind] if kind in urls else request.getfixturevalue(f"{kind}_url")
 
     @tool(approval=True)
     async def pay() -> str:
