@@ -64,6 +64,7 @@ class Sending:
         self._scope = anyio.CancelScope()
         self._new_scope = type(self._scope)  # that of this loop's library, which anyio looks up for each one
         self._until_ns = 0
+        self._asked: Commit | Reattach | None = None
         self._stopped = False
         self._way: Way | None = None
 
@@ -77,7 +78,9 @@ class Sending:
 
         A large payload is given the time that it needs, as long as renewals keep the lease alive meanwhile.
         """
-        if now_ns >= min(self._until_ns, self._trust.deadline_ns):
+        if now_ns < self._until_ns or self._asked is None:
+            return
+        if now_ns >= min(self._until_ns + _carrying_ns(self._asked), self._trust.deadline_ns):
             self._scope.cancel()
 
     async def answer_to(self, change: Commit | Reattach, through: Way | None = None, /) -> Answer:
@@ -112,7 +115,7 @@ class Sending:
         sent_ns = self._clock.boot_ns()
         ttl_ms = self._trust.grant.ttl_ms
         # Cut by who watches the deadlines of all leases: a timer for each request would cost more than the request.
-        self._until_ns = self._trust.deadline_ns + _carrying_ns(change)
+        self._asked, self._until_ns = change, self._trust.deadline_ns
         self._pulse.flying[id(self)] = self
         try:
             with self._new_scope() as self._scope:
