@@ -53,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a process of pytest-xdist is in the room of the one that reports
         _room_of_its_own(config)
     signal.signal(signal.SIGTERM, _interrupted)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell that starts it in the background: children would
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignore it too, and tests that send it wait for ever
     if config.getoption("--long"):
         os.environ.setdefault("TENURE_TEST_SEQUENCES", "3000")
         os.environ.setdefault("TENURE_TEST_SEED", "random")

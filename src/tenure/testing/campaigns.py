@@ -200,7 +200,8 @@ def room() -> Iterator[Path]:
     try:
         yield found
     finally:
-        rooms = [found, *found.rglob("tenure-room-*")]
+        # Not by rglob: it fails where a folder goes meanwhile.
+        rooms = [found, *(Path(name) for name, _, _ in os.walk(found) if "tenure-room-" in Path(name).name)]
         left = [found, *(folder for inner in rooms for folder in MEMORY.glob(f"{inner.name}-*"))]
         until_s = time.monotonic() + PATIENCE_S
         while left and time.monotonic() < until_s:
