@@ -160,10 +160,12 @@ class RedisServer(ServerProcess):
         self._running().send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Stop it and remove its folder if it made one."""
-        self.stop()
-        if self._own_folder is not None:
-            shutil.rmtree(self._own_folder, ignore_errors=True)
+        """Stop it, or end it and remove its folder if it made one."""
+        if self._own_folder is None:
+            self.stop()
+            return
+        self.kill()  # in order it would wait ten seconds for a replica that lags, and save what is removed
+        shutil.rmtree(self._own_folder, ignore_errors=True)
 
     def _spawn(self) -> None:
         place = {"port": 0, "unixsocket": f'"{self.socket_path}"'} if self.socket_path else {"port": self.port}
