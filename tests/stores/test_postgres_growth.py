@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import growth
+import filled
 from conftest import StartPostgres
 from tenure.stores import open_store
 from tenure.stores.postgres import PostgresStore
@@ -24,7 +24,7 @@ async def store(start_postgres: StartPostgres, namespace: str) -> AsyncIterator[
     server = start_postgres()
     async with open_store(server.url, namespace=namespace) as store:
         assert isinstance(store, PostgresStore)
-        await growth.fill(store, server.url, 6_000)
+        await filled.fill(store, server.url, 6_000)
         yield store
 
 
