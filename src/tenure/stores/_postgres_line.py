@@ -164,7 +164,8 @@ class Line:
             self._settle_whole(error)
             return
         size = sum(map(len, call.values))
-        self._timer = self._loop.call_later(self._where.timeout + size / SLOW_BYTES_S, self._expired)
+        patience_s = self._where.timeout + size / SLOW_BYTES_S
+        self._timer = self._loop.call_later(patience_s, self._expired, patience_s)
         try:
             self._ready.send(call)
             self._flush()
@@ -277,7 +278,8 @@ class Line:
         if said.startswith("all "):
             _give_all(batch, int(said[4:]))
             return
-        for slot, line in zip(batch, said.splitlines(), strict=True):
+        # Not by `splitlines`: U+0085, U+2028 and U+2029 stand in texts of people as they are, and end no line here.
+        for slot, line in zip(batch, said.removesuffix("\n").split("\n"), strict=True):
             if line == "busy" and isinstance(slot.change, Renew):
                 slot.give(StoreUnavailable(f"another transaction holds the row of run {slot.change.run}; try again"))
             elif line == "busy":
@@ -304,11 +306,11 @@ class Line:
         # Our functions warn of nothing. What warns is a commit that stopped waiting for its standbys.
         self._warned |= said.severity_nonlocalized == "WARNING"
 
-    def _expired(self) -> None:
+    def _expired(self, patience_s: float) -> None:
         connection = self._connection
         if connection is not None:
             self._own(_cancel(connection))
-        message = f"{self._where.shown} did not answer in {self._where.timeout:g} s; send the same request again"
+        message = f"{self._where.shown} did not answer in {patience_s:.3g} s; send the same request again"
         self._drop(OutcomeUnknown(message), keep=True)
 
     def _drop(self, error: BaseException, *, keep: bool = False) -> None:

@@ -24,8 +24,9 @@ class ClaimContract(StoreCase):
     """Create and claim: I2, I3, I4, I7, I11, I12, I22."""
 
     async def test_i12_a_created_run_is_queued_and_due(self, store: Store) -> None:
+        tags = {"t": "é \x85\u2028"}
         change = build.create(
-            run="r1", kind="k", value={"a": [1, "\x00"]}, code_version="v1", priority=-3, tags={"t": "é"}, parent="p"
+            run="r1", kind="k", value={"a": [1, "\x00"]}, code_version="v1", priority=-3, tags=tags, parent="p"
         )
         change = again(change, blobs={"d" * 64: b"\x00input"})
         answer = await store.commit(change)
@@ -38,7 +39,7 @@ class ClaimContract(StoreCase):
         assert (run.due_ms, run.created_ms, run.updated_ms) == (now_ms, now_ms, now_ms)
         assert (run.nonce, run.owner, run.lease_until_ms, run.grants) == ("", "", 0, ())
         assert (run.last_seq, run.base_seq, run.head) == (1, 1, change.row.digest if change.row else "")
-        assert (run.code_version, run.priority, run.tags, run.parent) == ("v1", -3, {"t": "é"}, "p")
+        assert (run.code_version, run.priority, run.tags, run.parent) == ("v1", -3, tags, "p")
         assert run.input_digest == change.input_digest
         assert verify_run(run, await store.tail("r1")).ok
         assert await store.blob("r1", "d" * 64) == b"\x00input"
