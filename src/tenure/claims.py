@@ -115,7 +115,7 @@ class Claims:
             await box.done.wait()
         except BaseException:
             box.abandoned = True
-            if box.done.is_set():
+            if any(isinstance(found, Lease) for found in box.results):
                 self._fly(self._give_back, box.results)
             raise
         return box.results
@@ -138,6 +138,17 @@ class Claims:
             await self._quiet.wait()
 
     async def _ask(self, box: _Box, changes: list[Claim], patient: bool) -> None:  # noqa: FBT001 - called by `_fly`
+        try:
+            box.results.extend(await self._answered(changes, patient=patient))
+        finally:
+            if not box.results:
+                # Cut, or failed: who waits may be a task that does not end with the ledger.
+                box.results.extend(_closed_meanwhile(change) for change in changes)
+            box.done.set()
+        if box.abandoned:
+            await self._give_back(box.results)
+
+    async def _answered(self, changes: list[Claim], *, patient: bool) -> list[Lease | TenureError]:
         sent_ns = self._clock.boot_ns()
         answers: list[Answer | TenureError]
         try:
@@ -163,10 +174,7 @@ class Claims:
                     tasks.start_soon(again, index, change)
                 else:
                     found[index] = self._lease(change, answer, sent_ns)
-        box.results.extend(found[index] for index in range(len(changes)))
-        box.done.set()
-        if box.abandoned:
-            await self._give_back(box.results)
+        return [found[index] for index in range(len(changes))]
 
     async def _asked_again(self, change: Claim, within_s: float) -> Lease | TenureError:
         try:
@@ -259,5 +267,12 @@ class Claims:
 def _unanswered(change: Claim, error: BaseException) -> TenureError:
     message = (
         f"the claim of run {change.run} had no answer ({type(error).__name__}); look at the run, then claim it again"
+    )
+    return OutcomeUnknown(message, run_id=change.run)
+
+
+def _closed_meanwhile(change: Claim) -> TenureError:
+    message = (
+        f"the ledger was closed while run {change.run} was being claimed; a grant that is on its way runs out by itself"
     )
     return OutcomeUnknown(message, run_id=change.run)

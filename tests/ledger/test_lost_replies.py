@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from tenure import LeaseChange, LeaseLost, Ledger, NotAllowed, Status, StoreUnavailable, open_store
+from tenure import LeaseChange, LeaseLost, Ledger, NotAllowed, OutcomeUnknown, Status, StoreUnavailable, open_store
 from tenure.clock import ManualClock
 from tenure.core.run import Change, Claim, Commit, Create, End, How, Renew
 from tenure.core.verify import verify_run
@@ -169,6 +169,30 @@ async def test_i21_a_claim_that_is_cancelled_leaves_no_lease_that_nobody_release
         assert await store.woken(["due"], timeout=30), "others are told that it is there to be claimed"
         async with ledger.hold("r1", wait=30) as lease:
             assert lease.run.attempt == 1
+
+
+async def test_who_waits_for_a_claim_is_told_when_the_ledger_is_closed(store: FaultStore) -> None:
+    """It may be a task of its own, which does not end with the ledger."""
+    told: list[OutcomeUnknown] = []
+
+    async def wants(ledger: Ledger) -> None:
+        with pytest.raises(OutcomeUnknown, match="closed") as raised:
+            async with ledger.hold("r1"):
+                pytest.fail("nobody answered the claim")
+        told.append(raised.value)
+
+    async with anyio.create_task_group() as tasks:
+        async with Ledger(store, ttl=60) as ledger:
+            await ledger.submit("count", 1, id="r1")
+            store.orders.append(Order(fault=Fault.SILENCE, match=a(Claim)))
+            tasks.start_soon(wants, ledger)
+            with anyio.fail_after(60):
+                while store.orders[0].times:  # noqa: ASYNC110 - another task sends it
+                    await anyio.sleep(0.001)
+        with anyio.fail_after(60):
+            while not told:  # noqa: ASYNC110 - another task is told
+                await anyio.sleep(0.001)
+    assert told[0].run_id == "r1"
 
 
 async def test_b020_nothing_is_sent_for_a_lease_after_it_was_given_back(store: FaultStore) -> None:
