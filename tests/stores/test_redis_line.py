@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio.connection import AbstractConnection
 
 from conftest import StartRedis
+from tenure.store import SLOW_BYTES_S
 from tenure.stores._redis_address import address
 from tenure.stores._redis_connect import connect
 from tenure.stores._redis_line import Line, LineBroken, pack
@@ -75,4 +76,27 @@ async def test_a_large_reply_that_comes_in_pieces_is_awaited_by_a_loop_that_was_
         time.sleep(2.5)  # noqa: ASYNC251 - the loop is blocked
         assert await asking == [large]
     finally:
+        await line.aclose()
+
+
+async def test_what_is_asked_later_does_not_lengthen_the_wait_on_a_connection_that_is_dead(
+    start_redis: StartRedis,
+) -> None:
+    """Each run that writes, and each that asks again, would else keep it for seconds more, and so for ever."""
+    server = start_redis(REDIS8)
+    line = Line(lambda: connect(address(server.url, {"timeout": "1"})))
+    try:
+        assert await line.ask([pack("PING")]) == [b"PONG"]
+        server.freeze()
+        small = asyncio.create_task(line.ask([pack("PING")]))
+        while line.idle:  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.001)
+        large = asyncio.create_task(line.ask([pack("ECHO", b"x" * 100 * SLOW_BYTES_S)]))
+        with anyio.fail_after(60):
+            for asked in (small, large):
+                (told,) = await asked
+                assert isinstance(told, LineBroken)
+                assert told.sent
+    finally:
+        server.thaw()
         await line.aclose()

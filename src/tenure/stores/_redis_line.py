@@ -238,13 +238,13 @@ class Line:
     def _look(self) -> None:
         """Break a connection on which a reply is missing and nothing comes for too long.
 
-        What a large request needs to get there is not known here: much of it waits in buffers of others.
+        What a large request needs to get there is not known here: much of it waits in buffers of others. Only the first
+        that waits counts: nothing behind it holds it up, and whoever asks again would keep a dead connection.
         """
         self._watch = None
         if self.wire is None or self.wire.timeout_s is None or not self._sent:
             return
-        unanswered = sum(len(command) for asked in self._sent for command in asked.packed)
-        patience_s = self.wire.timeout_s + unanswered / SLOW_BYTES_S
+        patience_s = self.wire.timeout_s + sum(map(len, self._sent[0].packed)) / SLOW_BYTES_S
         loop = asyncio.get_running_loop()
         now, late_at = loop.time(), self.heard + patience_s
         if now < late_at:
