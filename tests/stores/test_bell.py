@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import anyio
+import pytest
 
+from tenure.stores import _postgres_bell
+from tenure.stores._postgres_connect import Connection, address, connect
 from tenure.stores._redis_bell import Listener
+from tenure.testing.proxy import Proxy
 
 
 async def test_a_subscription_ends_whose_driver_forgets_a_cancel() -> None:
@@ -27,3 +32,32 @@ async def test_a_subscription_ends_whose_driver_forgets_a_cancel() -> None:
     with anyio.fail_after(10):
         await listener.aclose()
     waiting.cancel()
+
+
+async def test_a_subscription_is_begun_anew_where_the_road_is_lost_while_it_begins(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would else wait for an answer for ever, and whoever listens be deaf without a word."""
+    monkeypatch.setattr(_postgres_bell, "ALIVE_S", 1.0)
+    begun = 0
+    async with Proxy(postgres_url) as proxy:
+        parts = urlsplit(postgres_url)
+        user = f"{parts.username}@" if parts.username else ""
+        where = address(urlunsplit(parts._replace(netloc=f"{user}127.0.0.1:{proxy.port}")), {})
+
+        async def connected() -> Connection:
+            nonlocal begun
+            begun += 1
+            if begun > 1:
+                proxy.let_through()
+            connection = await connect(where)
+            if begun == 1:
+                proxy.hold_up()
+            return connection
+
+        listener = _postgres_bell.Listener(connected, "here")
+        try:
+            assert await listener.woken(["due"], timeout=60)  # what was said meanwhile is unknown
+            assert begun > 1
+        finally:
+            await listener.aclose()

@@ -18,7 +18,7 @@ _LOG = logging.getLogger("tenure.stores.postgres")
 RETRY_S = 0.5
 RETRY_MOST_S = 30.0
 ALIVE_S = 60.0
-"""How often a silent connection is asked whether it still lives."""
+"""How often a silent connection is asked whether it still lives, and how long an answer is awaited."""
 
 
 def channel(schema: str, namespace: str, /) -> str:
@@ -55,10 +55,11 @@ class Listener:
             try:
                 connection = await self._connect()
                 try:
-                    if not await _is_direct(connection):
-                        _LOG.info("wake-ups cannot come through a pooler; name the server itself as `direct`")
-                        return
-                    await connection.execute(f'LISTEN "{self._name}"'.encode())
+                    async with asyncio.timeout(ALIVE_S):
+                        if not await _is_direct(connection):
+                            _LOG.info("wake-ups cannot come through a pooler; name the server itself as `direct`")
+                            return
+                        await connection.execute(f'LISTEN "{self._name}"'.encode())
                     pause = RETRY_S
                     if self._deaf:
                         self._bell.ring()  # what was said while nobody listened is unknown: everybody looks once
