@@ -21,7 +21,7 @@ SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), curr
     current_setting('synchronous_standby_names'),
     (SELECT count(*)::integer FROM pg_stat_replication),
     (SELECT count(*)::integer FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
-    pg_backend_pid(), current_setting('default_transaction_read_only') = 'on'
+    pg_backend_pid(), current_setting('default_transaction_read_only') = 'on', current_setting('server_encoding')
 """
 IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text,
@@ -56,6 +56,7 @@ class Server:
     synchronous: int
     backend_pid: int
     read_only: bool
+    encoding: str = "UTF8"
     pooled: bool = False
 
     @property
@@ -87,7 +88,7 @@ async def server_of(connection: Connection, where: Address, /) -> Server:
         raise translated(error, where) from None
     if found is None:
         raise unreached(psycopg.OperationalError("no answer"), where)
-    version, standby, fsync, pages, commit, names, standbys, synchronous, pid, read_only = found
+    version, standby, fsync, pages, commit, names, standbys, synchronous, pid, read_only, encoding = found
     return Server(
         version=version,
         standby=standby,
@@ -99,15 +100,19 @@ async def server_of(connection: Connection, where: Address, /) -> Server:
         synchronous=synchronous,
         backend_pid=pid,
         read_only=read_only,
+        encoding=encoding,
         pooled=pid != connection.pgconn.backend_pid,
     )
 
 
 def refuse_unsafe(server: Server, where: Address, allow: tuple[str, ...], /) -> None:
-    """Raise StoreUnsafe for an old version, a standby, and a server that acknowledges before it has written."""
+    """Raise StoreUnsafe for an old version, another encoding, a standby, and a server that acknowledges too early."""
     at = where.shown
     if server.version < 140000:
         message = f"{at} is PostgreSQL {server.shown}; upgrade to 14 or later"
+        raise StoreUnsafe(message)
+    if server.encoding != "UTF8":
+        message = f"{at} keeps texts as {server.encoding}, which not all fit into; CREATE DATABASE ... ENCODING 'UTF8'"
         raise StoreUnsafe(message)
     if server.standby:
         message = f"{at} is a standby: what it shows is late and it takes no writes; point the URL at the primary"

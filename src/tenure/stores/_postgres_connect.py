@@ -128,7 +128,8 @@ def _conninfo(url: str, given: dict[str, str]) -> str:
         raise InvalidUrl(message)
     try:
         found = conninfo_to_dict(f"{url}?{urlencode(given, quote_via=quote)}" if given else url)
-        return make_conninfo(**{"application_name": "tenure", **{name: str(value) for name, value in found.items()}})
+        named = {"application_name": "tenure", **{name: str(value) for name, value in found.items()}}
+        return make_conninfo(**{**named, "client_encoding": "UTF8"})  # whatever PGCLIENTENCODING says
     except psycopg.Error:
         message = (
             "the URL is none that PostgreSQL's own library reads: postgresql://user:password@host:port/database; "
