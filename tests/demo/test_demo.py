@@ -14,7 +14,7 @@ def _demo(*words: str) -> tuple[int, list[dict[str, object]]]:
         [sys.executable, "-m", "tenure", "demo", "-o", "json", *words],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=110,
         check=False,
         env={**os.environ, "TENURE_LOG": "error"},
     )
@@ -23,7 +23,7 @@ def _demo(*words: str) -> tuple[int, list[dict[str, object]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_line_of_the_demo_is_true_on_sqlite(seed: int, tmp_path: Path) -> None:
     picture = tmp_path / "demo.svg"
     code, claims = _demo("--seed", str(seed), "--svg", str(picture))
@@ -34,7 +34,7 @@ def test_every_line_of_the_demo_is_true_on_sqlite(seed: int, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("seed", [4, 5])
 def test_every_line_of_the_demo_is_true_on_valkey(seed: int, valkey_url: str) -> None:
     code, claims = _demo("--seed", str(seed), "--store", valkey_url)
     assert [claim for claim in claims if not claim["ok"]] == []

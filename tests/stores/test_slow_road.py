@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -9,6 +10,7 @@ import pytest
 
 from stores.postgres_kit import eventually
 from tenure import Ledger, open_store
+from tenure.store import Store
 from tenure.testing.proxy import Proxy
 
 
@@ -22,7 +24,13 @@ async def test_a_payload_that_takes_longer_than_the_timeout_to_carry_is_written_
     async with Proxy(parts.geturl(), bytes_s=size // 3 // timeout_s) as proxy:
         user = f"{parts.username}@" if parts.username else ""
         far = parts._replace(netloc=f"{user}127.0.0.1:{proxy.port}", query=f"timeout={timeout_s}")
-        async with open_store(urlunsplit(far), namespace=namespace) as store, Ledger(store, ttl=60) as ledger:
+        async with AsyncExitStack() as stack:
+
+            async def opening() -> Store:
+                return await stack.enter_async_context(open_store(urlunsplit(far), namespace=namespace))
+
+            store = await eventually(opening)  # who opens one asks once, and a machine may stand still for that second
+            ledger = await stack.enter_async_context(Ledger(store, ttl=60))
             await ledger.submit("k", 1, id="r1")
             with anyio.fail_after(60):  # a machine that stands still may cost a try
                 async with ledger.hold("r1") as lease:

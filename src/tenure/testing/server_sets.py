@@ -188,7 +188,7 @@ def until(true: Callable[[], object], /) -> None:
     """Wait for what other processes bring about."""
     import redis
 
-    end = time.monotonic() + 2 * START_TIMEOUT_S
+    end = time.monotonic() + 4 * START_TIMEOUT_S
     while time.monotonic() < end:
         with contextlib.suppress(redis.RedisError):
             if true():
