@@ -6,7 +6,7 @@ import pytest
 
 from stores.postgres_kit import rows_of
 from tenure.core import build
-from tenure.core.run import Status, Verdict, Why
+from tenure.core.run import Renew, Status, Verdict, Why
 from tenure.errors import CorruptRecord
 from tenure.store import Store
 from tenure.stores import open_store
@@ -40,6 +40,7 @@ async def test_i26_a_plain_commit_does_not_read_a_field_that_is_broken_and_leave
         assert run is not None
         await break_tags(store, url)
         assert (await store.commit(write(grant_of(run), run, step=1))).verdict is Verdict.LANDED
+        assert (await store.commit(Renew(grant=grant_of(run)))).verdict is Verdict.LANDED
         found = await store.raw("r1")
         assert (found["tags"], found["last_seq"], found["step"]) == (BROKEN, "2", "1")
         (row,) = await store.tail("r1", after=1)
