@@ -110,7 +110,8 @@ class Kind(Generic[In, Out]):
 
     def decode_input(self, value: Any, /) -> In:
         """Return the typed input of its JSON value; InvalidContent if it does not fit."""
-        return cast("In", from_json_value(value, self._types[0]))
+        todo = f"submit another input, or serve {self.name} with a handler that takes it"
+        return cast("In", from_json_value(value, self._types[0], what="this input", todo=todo))
 
     def encode_result(self, value: Out, /) -> Any:
         """Return the JSON value of a result; InvalidContent if it does not fit the annotation."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from tenure.core import canonical
 from tenure.core.run import SCHEMA, Ask, GrantLine, Item, Outcome, Request, Row, Run, Status
@@ -239,8 +239,10 @@ def to_json_value(value: Any, type_: Any = Any, /) -> Any:
         raise _unfit(f"the value cannot be written as {_shown(type_)}", "return what is declared", error) from error
 
 
-def from_json_value(value: Any, type_: Any = Any, /) -> Any:
-    """Return the typed value of a JSON value; InvalidContent if it does not fit."""
+def from_json_value(
+    value: Any, type_: Any = Any, /, *, what: str = "the stored value", todo: str = "register a type that reads it"
+) -> Any:
+    """Return the typed value of a JSON value; InvalidContent, with what to do about it, if it does not fit."""
     if type_ is Any or type_ is None:
         return value
     from pydantic import ValidationError
@@ -250,9 +252,9 @@ def from_json_value(value: Any, type_: Any = Any, /) -> Any:
         # JSON mode: what a type writes (a date as text, a tuple as a list) it also reads back, under strict models too.
         return adapter(type_).validate_json(data, by_alias=True, by_name=True)
     except ValidationError as error:
-        raise _unfit(f"the stored value does not fit {_shown(type_)}", "register a type that reads it", error) from None
+        raise _unfit(f"{what} does not fit {_shown(type_)}", todo, error) from None
     except Exception as error:
-        raise _unfit(f"the stored value cannot be read as {_shown(type_)}", "correct the type", error) from error
+        raise _unfit(f"{what} cannot be read as {_shown(type_)}", "correct the type", error) from error
 
 
 def fits(value: Any, type_: Any = Any, /) -> bool:
@@ -295,4 +297,4 @@ def _unfit(what: str, todo: str, error: Exception) -> InvalidContent:
 
 
 def _shown(type_: Any) -> str:
-    return getattr(type_, "__name__", None) or str(type_)
+    return str(type_) if get_args(type_) else getattr(type_, "__name__", None) or str(type_)

@@ -25,6 +25,9 @@ Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
+INPUT_INVALID = "INPUT_INVALID"
+"""The failure of a run whose input its handler does not take."""
+
 TERMINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.QUARANTINED)
 
 
@@ -144,7 +147,9 @@ class Handle(Generic[Out]):
             )
             raise RunCancelled(message, run=run)
         if run.status is Status.FAILED:
-            message = f"run {run.id} failed with {code}: {detail}; fix the cause, then retry it as a new run"
+            # A retry would have the same input.
+            todo = "" if code == INPUT_INVALID else "; fix the cause, then retry it as a new run"
+            message = f"run {run.id} failed with {code}: {detail}{todo}"
             raise RunFailed(message, failure=code, detail=detail, run=run)
         data = await self._store.blob(run.id, outcome.result if outcome is not None else "")
         if data is None or outcome is None or canonical.digest(data) != outcome.result:

@@ -33,6 +33,7 @@ from tenure.errors import (
     UnknownKind,
     said,
 )
+from tenure.handle import INPUT_INVALID
 from tenure.lease import Lease
 from tenure.ledger import Ledger
 from tenure.retry import TryLater, of_the_attempt
@@ -77,8 +78,11 @@ async def perform(
     try:
         value = kind.decode_input(lease.state.input)
     except (InvalidContent, NotAllowed) as error:
-        of = "the input: " if isinstance(error, InvalidContent) else ""
-        await lease.settle(Status.FAILED, code=error.code.value, message=f"{of}{error.message}")
+        code = INPUT_INVALID if isinstance(error, InvalidContent) else error.code.value
+        extra = {"run_id": lease.run.id, "kind": kind.name, "attempt": lease.run.attempt}
+        text = "run %s failed with %s: %s"
+        log.error(text, lease.run.id, code, error.message, extra=extra)  # noqa: TRY400 - its sentence says it all
+        await lease.settle(Status.FAILED, code=code, message=error.message)
         return
     asked = lease.run.cancel_by_ms is not None
     while True:

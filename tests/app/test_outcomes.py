@@ -135,16 +135,29 @@ async def test_b106_a_result_that_cannot_be_stored_fails_the_run_by_name(value: 
     assert [e["value"] for e in events if e["type"] == journal.RECORD] == [1]
 
 
-async def test_an_input_that_does_not_fit_fails_the_run_and_calls_nothing() -> None:
+async def test_an_input_that_does_not_fit_fails_the_run_and_calls_nothing_and_says_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     app, calls = App(), []
 
     @app.kind("k", retries=5)
-    async def handler(run: ActiveRun[int], input: int) -> None:
+    async def handler(run: ActiveRun[list[str]], input: list[str]) -> None:
         calls.append(input)
 
-    run, _ = await called(app, "no number")
+    async with fleet(app) as here:
+        handle = await here.ledger.submit("k", {"secret": 1}, id="r")
+        run = await here.call("r")
+        with pytest.raises(RunFailed) as failed:
+            await handle.result()
     assert run.outcome is not None
-    assert (run.status, run.outcome.code, calls) == (Status.FAILED, "INVALID_CONTENT", [])
+    assert (run.status, run.outcome.code, calls) == (Status.FAILED, "INPUT_INVALID", [])
+    what = (
+        "this input does not fit list[str] (list_type); submit another input, or serve k with a handler that takes it"
+    )
+    assert failed.value.message == f"run r failed with INPUT_INVALID: {what} (at $)", "a retry has the same input"
+    (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert what in line.getMessage()
+    assert (line.run_id, line.kind, line.attempt) == ("r", "k", 1)  # type: ignore[attr-defined]
 
 
 async def test_one_failing_task_of_a_handler_goes_by_its_own_name_and_ends_the_others() -> None:
