@@ -16,12 +16,15 @@ from tenure.cli.output import OutputOption, Shape, hint, progress, write, write_
 from tenure.cli.place import Place, command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from tenure.handle import Handle
     from tenure.ledger import Ledger
 
 LOOK_S = 0.5
+QUIET_S = 3.0
+"""How long a run may be queued before who waits for it is told that nobody serves its kind."""
+ANSWER_S = 5.0
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result as JSON.")]
@@ -129,7 +132,7 @@ async def _waited(ledger: Ledger, handle: Handle[Any], timeout: float | None) ->
             result = await handle.result(timeout=timeout)
         except TimeoutError:
             hint(
-                f"tenure: run {handle.id} has not ended within {timeout:g} s and goes on; "
+                f"tenure: run {handle.id} {await _so_far(ledger, handle, timeout or 0)}; "
                 f"look with `tenure show {handle.id}`, or wait again with the same id"
             )
             return Exit.FAILED
@@ -137,35 +140,87 @@ async def _waited(ledger: Ledger, handle: Handle[Any], timeout: float | None) ->
     return Exit.OK
 
 
-@asynccontextmanager
-async def _told(ledger: Ledger, handle: Handle[Any]) -> AsyncIterator[None]:
-    """Tell on a terminal how far the run is while the block waits for it."""
-    if not sys.stderr.isatty():
-        yield
-        return
+async def _so_far(ledger: Ledger, handle: Handle[Any], waited_s: float) -> str:
+    """What the run has come to for who waits no longer."""
     import anyio
 
+    from tenure.core.run import Status
     from tenure.errors import StoreUnavailable
-    from tenure.views.tables import note_on
 
-    async def look() -> None:
-        while True:
-            try:
-                run, facts = await handle.load(), await ledger.store.facts()
-                served = frozenset(kind for beat in await ledger.store.beats() for kind in beat.kinds)
-                note, _ = note_on(run, now_ms=facts.now_ms, served=served)
-                tell(f"{run.id}: {run.status.value}, step {run.step}{f', {note}' if note else ''}")
-            except StoreUnavailable:
-                tell(f"{handle.id}: the store does not answer; waiting for it")
-            await anyio.sleep(LOOK_S)
+    with anyio.move_on_after(ANSWER_S):
+        try:
+            run = await handle.load()
+            if run.status is not Status.QUEUED:
+                return f"has not ended within {waited_s:g} s and goes on"
+            alone = await _unserved(ledger, handle)
+            return f"is still queued after {waited_s:g} s{f': {alone}' if alone else ''}"
+        except StoreUnavailable:
+            pass
+    return f"has not ended within {waited_s:g} s, and the store does not answer"
+
+
+async def _unserved(ledger: Ledger, handle: Handle[Any]) -> str:
+    """Why a run that is due stays queued, as far as the rows of the workers tell; empty if one of them may claim it."""
+    from tenure.cli.census import live
+    from tenure.core.run import Status
+
+    run, facts = await handle.load(), await ledger.store.facts()
+    served = sorted({kind for beat in live(await ledger.store.beats(), facts) for kind in beat.kinds})
+    if run.status is not Status.QUEUED or (run.due_ms or 0) > facts.now_ms or run.kind in served:
+        return ""
+    there = f"served are {', '.join(served[:10])}" if served else "there is no live worker at all"
+    return f"no live worker serves kind {run.kind} ({there}); start one with `tenure worker MODULE:APP`"
+
+
+@asynccontextmanager
+async def _told(ledger: Ledger, handle: Handle[Any]) -> AsyncIterator[None]:
+    """Tell while the block waits for the run: on a terminal how far it is, elsewhere once that nobody serves it."""
+    import anyio
 
     with progress(handle.id) as tell:
         async with anyio.create_task_group() as watching:
-            watching.start_soon(look)
+            if sys.stderr.isatty():
+                watching.start_soon(_tell_how_far, ledger, handle, tell)
+            else:
+                watching.start_soon(_tell_once, ledger, handle)
             try:
                 yield
             finally:
                 watching.cancel_scope.cancel()
+
+
+async def _tell_how_far(ledger: Ledger, handle: Handle[Any], tell: Callable[[str], None]) -> None:
+    import anyio
+
+    from tenure.cli.census import live
+    from tenure.errors import StoreUnavailable
+    from tenure.views.tables import note_on
+
+    while True:
+        try:
+            run, facts = await handle.load(), await ledger.store.facts()
+            served = frozenset(kind for beat in live(await ledger.store.beats(), facts) for kind in beat.kinds)
+            note, _ = note_on(run, now_ms=facts.now_ms, served=served)
+            tell(f"{run.id}: {run.status.value}, step {run.step}{f', {note}' if note else ''}")
+        except StoreUnavailable:
+            tell(f"{handle.id}: the store does not answer; waiting for it")
+        await anyio.sleep(LOOK_S)
+
+
+async def _tell_once(ledger: Ledger, handle: Handle[Any]) -> None:
+    import anyio
+
+    from tenure.errors import StoreUnavailable
+
+    while True:
+        await anyio.sleep(QUIET_S)
+        try:
+            alone = await _unserved(ledger, handle)
+        except StoreUnavailable:
+            continue
+        if alone:
+            hint(f"tenure: run {handle.id} waits: {alone}")
+            return
 
 
 def read_input(text: str, /, *, origin: str = "the input") -> Any:
