@@ -32,7 +32,12 @@ URLS = [
     f"redis://u:{SECRET}@127.0.0.1:1/x",
     f"redis://u:{SECRET}@127.0.0.1:1/0?passwort=x",
     f"redis://u:{SECRET}@127.0.0.1:1/0?durability=some",
+    f"redis:/u:{SECRET}@127.0.0.1",
+    f"postgres:u:{SECRET}@h/db",
+    f"u/{SECRET}@h/x.db",
+    f"u:{SECRET}@h/x.db",
     "sqlite://x.db",
+    "sqlite:",
     "sqlite:///",
     "sqlite:///x.db?nope=1",
     "sqlite:///x.db#other",
@@ -53,6 +58,41 @@ def test_a_bad_url_is_named_before_anything_is_opened_and_its_password_is_not_sh
     assert any(step in found.value.message for step in (*NEXT_STEP, "known are", "is none of", "names the path")), (
         found.value
     )
+
+
+@pytest.mark.parametrize(
+    "url, right",
+    [
+        ("sqlite:runs.db", "write sqlite:///runs.db"),
+        ("sqlite:/tmp/x/q.db?create=off", "write sqlite:////tmp/x/q.db"),
+        ("sqlite:", "write sqlite:///relative.db"),
+        ("SQLite:runs.db", "write sqlite:///runs.db"),
+        ("sqlite://runs.db", "use sqlite:///relative.db"),
+        ("runs.db", "write sqlite:///runs.db for this file"),
+        ("/tmp/x/q.db", "write sqlite:////tmp/x/q.db for this file"),
+        ("runs\n.db", r"write sqlite:///runs\n.db for this file"),
+        ("redis", "begins with its scheme; use one of memory://"),
+        ("redis:/localhost", "write redis://host:port/db"),
+        ("redis:///localhost", "write redis://host:port/db"),
+        ("valkeys:localhost:6379", "write valkeys://host:port/db"),
+        ("redis+sentinel:/a,b/mymaster", "write redis+sentinel://host1,host2,host3/service"),
+        ("rediss+cluster:a,b", "write rediss+cluster://host1,host2"),
+        ("unix:/run/redis.sock", "write unix:///run/redis.sock"),
+        ("unix://run/redis.sock", "three slashes: unix:///run/redis.sock"),
+        ("postgresql:/host", "write postgresql://user:password@host:port/database"),
+        ("postgres:host/db", "write postgres://user:password@host:port/database"),
+        ("memory:name", "write memory://"),
+    ],
+)
+def test_a_url_with_a_slash_too_few_is_told_its_right_spelling(
+    url: str, right: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TenureError) as found:
+        open_store(url)
+    assert found.value.code is Code.INVALID_URL
+    assert right in found.value.message
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("namespace", ["", "A", "a b", "_a", "a" * 65, "a:b", "{a}", "a\n", None, 3])

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tenure.core import ids
 from tenure.errors import InvalidUrl, MissingExtra
 from tenure.store import Durability
+from tenure.stores import _spelling
 
 if TYPE_CHECKING:
     from tenure.clock import Clock
@@ -31,10 +32,6 @@ _MODULES = {
         for setup in ("sentinel", "cluster")
     },
 }
-_KNOWN = (
-    "memory://, sqlite:///relative.db, sqlite:////absolute.db, redis://, rediss://, valkey://, unix://, "
-    "redis+sentinel://, redis+cluster://, postgresql://"
-)
 
 
 def open_store(
@@ -54,13 +51,13 @@ def open_store(
     try:
         parts = urlsplit(url)
     except ValueError:
-        message = f"the store URL cannot be read; use one of {_KNOWN}"
+        message = f"the store URL cannot be read; use one of {_spelling.KNOWN}"
         raise InvalidUrl(message) from None
     _refuse_marks(url, parts.scheme)
     module = _MODULES.get(parts.scheme)
     if module is None:
-        message = f"no store is known for {parts.scheme or 'a URL without a scheme'!r}; use one of {_KNOWN}"
-        raise InvalidUrl(message)
+        raise _spelling.unknown(url, parts.scheme)
+    _spelling.refuse_slashes(url, parts.scheme)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     namespace = ids.namespace(options.pop("namespace", namespace))
     level = _level(options.pop("durability", durability))

@@ -82,8 +82,10 @@ def address(url: str, options: dict[str, str], /) -> Address:
         shards = int(options["shards"]) if "shards" in options else None
     except ValueError:
         message = f"{parts.scheme}://host:port/db?db=&timeout=&replicas=&shards= take numbers there; correct the URL"
+        if setup is Setup.ONE and not hosts and db_path and not db_path.isdecimal():
+            message = f"no host stands before the third slash; write {parts.scheme}://host:port/db"
         raise InvalidUrl(message) from None
-    _refuse(setup, nodes, service, db, path if scheme == "unix" else "-")
+    _refuse(setup, nodes, service, db, ("" if hosts else path) if scheme == "unix" else "-")
     if timeout <= 0 or (replicas is not None and replicas < 1):
         message = "timeout must be above 0 seconds and replicas at least 1; correct the URL"
         raise InvalidUrl(message)
@@ -134,7 +136,7 @@ def _refuse(setup: Setup, nodes: tuple[Node, ...], service: str, db: int | None,
         message = "a Cluster has database 0 only; take the database out of the URL"
         raise InvalidUrl(message)
     if not path:
-        message = "a unix:// URL names the path of the server's socket: unix:///run/redis.sock"
+        message = "a unix:// URL names the path of the server's socket after three slashes: unix:///run/redis.sock"
         raise InvalidUrl(message)
 
 
