@@ -18,10 +18,13 @@ def find_app(path: str, /) -> tuple[str, str]:
     """Return module and name of `module:name` without importing it; NotAllowed if there is no such module."""
     module, _, name = path.partition(":")
     if not module or not name:
-        message = f"{path[:80]!r} does not name an app; write module:app, for example fleet:app"
+        example = f"{_module_of(module)}:app" if module.endswith(".py") else "fleet:app"
+        message = f"{path[:80]!r} does not name an app; write module:app, for example {example}"
         raise NotAllowed(message)
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds text
         sys.path.insert(0, here)
+    if "/" in module:
+        raise _names_a_file(module, name)
     try:
         known = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError as error:
@@ -30,10 +33,27 @@ def find_app(path: str, /) -> tuple[str, str]:
         known = False
     except (Exception, SystemExit):  # noqa: BLE001 - of the package around it: whoever loads it tells where
         known = True
+    if not known and module.endswith(".py"):
+        raise _names_a_file(module, name)
     if not known:
         message = f"there is no module {module!r} here or on the Python path; run it where the module is"
         raise NotAllowed(message)
     return module, name
+
+
+def _names_a_file(module: str, name: str, /) -> NotAllowed:
+    there = Path(module).parent
+    far = there.is_absolute() or ".." in there.parts
+    where = f" and run it in {there}" if far else ""
+    return NotAllowed(
+        f"{module!r} names a file, and an app is found by its module; write {_module_of(module)}:{name}{where}"
+    )
+
+
+def _module_of(file: str, /) -> str:
+    """The module in a file as seen from here, or from the file's own folder if that is elsewhere."""
+    path = Path(file.removesuffix(".py"))
+    return path.name if path.is_absolute() or ".." in path.parts else ".".join(path.parts)
 
 
 def load_app(path: str, /) -> App:

@@ -116,6 +116,18 @@ def test_an_app_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_app("fleet_here")
     with pytest.raises(NotAllowed, match="there is no module 'fleet_gone'"):
         load_app("fleet_gone:app")
+    for file, right in (
+        ("fleet_here.py", "write fleet_here:app"),
+        ("fleet_gone.py", "write fleet_gone:app"),
+        ("./fleet_here.py", "write fleet_here:app"),
+        ("inner/fleet_here.py", "write inner.fleet_here:app"),
+        ("/srv/fleet_here.py", "write fleet_here:app and run it in /srv"),
+        ("../fleet_here.py", r"write fleet_here:app and run it in \.\."),
+    ):
+        with pytest.raises(NotAllowed, match=f"names a file.*{right}$"):
+            load_app(f"{file}:app")
+    with pytest.raises(NotAllowed, match="for example fleet_here:app$"):
+        load_app("fleet_here.py")
     with pytest.raises(NotAllowed, match=r"is of type int and no App; .*fleet_here:app"):
         load_app("fleet_here:other")
     with pytest.raises(NotAllowed, match=r"has no 'missing'; .*fleet_here:app"):

@@ -270,6 +270,7 @@ async def test_a_frozen_child_is_killed_when_all_its_leases_are_over_and_its_run
         (["fleet_app:app", "--kinds", "no spaces"], 2, "INVALID_ID"),
         (["fleet_app:nothing"], 2, "module fleet_app has no 'nothing'; name one that it has (its apps: fleet_app:app)"),
         (["fleet_app"], 2, "write module:app"),
+        (["fleet_app.py:app"], 2, "write fleet_app:app"),
         (["gone:app"], 2, "there is no module 'gone'"),
         (["fleet_app:app", "--health", "nowhere"], 2, "write HOST:PORT"),
         (["fleet_app:app", "--store", "memory://x"], 2, "use --processes 0"),
