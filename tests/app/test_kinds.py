@@ -126,7 +126,7 @@ def test_an_app_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ):
         with pytest.raises(NotAllowed, match=f"names a file.*{right}$"):
             load_app(f"{file}:app")
-    with pytest.raises(NotAllowed, match="for example fleet_here:app$"):
+    with pytest.raises(NotAllowed, match=r"for example fleet_here:app$"):
         load_app("fleet_here.py")
     with pytest.raises(NotAllowed, match=r"is of type int and no App; .*fleet_here:app"):
         load_app("fleet_here:other")

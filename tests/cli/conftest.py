@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from cli.kit import Console, fill
+from tenure.stores import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,9 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def console(capsys: pytest.CaptureFixture[str]) -> Console:
-    return Console(capsys, f"memory://{uuid.uuid4().hex}")
+    url = f"memory://{uuid.uuid4().hex}"
+    open_store(url)  # what is there before a command is there after it
+    return Console(capsys, url)
 
 
 @pytest.fixture

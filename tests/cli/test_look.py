@@ -70,7 +70,13 @@ def test_json_and_jsonl_say_the_same(filled: Console) -> None:
 
 
 def test_an_empty_store_lists_nothing_and_says_so_to_people_only(console: Console) -> None:
-    assert console("runs").err == "no such run is in the store\n"
+    nothing = f"no runs in namespace default of {console.url}\n"
+    assert console("runs").err == nothing
+    assert console("timeline").err == nothing
+    assert console("verify", "--all").err == nothing
+    assert console("runs", "--kind", "greet").err == "no such run is in the store\n"
+    assert console("timeline", "--since", "2h").err == "no such run is in the store\n"
+    assert console("runs", "--namespace", "far").err == f"no runs in namespace far of {console.url}\n"
     assert console("runs", "-o", "json").json == []
     assert console("runs", "-o", "jsonl").out == ""
 

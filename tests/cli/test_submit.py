@@ -258,3 +258,22 @@ def test_a_tag_that_is_given_twice_is_refused(console: Console) -> None:
     said = console("submit", "k", "1", "--tag", "a=1", "--tag", "a=2")
     assert (said.code, said.out) == (2, "")
     assert "'a' is given twice" in said.err
+
+
+@pytest.mark.parametrize("url", ["memory://", "memory://shelf-of-nobody"])
+@pytest.mark.parametrize("namespace", ["default", "far"])
+def test_what_would_end_with_the_command_takes_no_runs(
+    console: Console, filled: Console, url: str, namespace: str, tmp_path: Path
+) -> None:
+    exported = tmp_path / "runs.jsonl"
+    assert filled("store", "export", "--file", str(exported)).code == 0
+    for command in (
+        ["submit", "k", "1"],
+        ["submit", "k", "1", "--wait"],
+        ["store", "import", str(exported)],
+    ):
+        where = f"{url}-{namespace}-{command[0]}{len(command)}" if url != "memory://" else url
+        said = console(*command, "--namespace", namespace, url=where)
+        assert (said.code, said.out) == (2, ""), said
+        assert "memory:// ends with this process" in said.err
+        assert "sqlite:///runs.db" in said.err

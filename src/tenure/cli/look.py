@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tenure.cli.exits import Exit
-from tenure.cli.output import OutputOption, Shape, hint, show_table_page, write, write_json, write_values
+from tenure.cli.output import OutputOption, Shape, hint, hint_none, show_table_page, write, write_json, write_values
 from tenure.cli.place import Place, command
 from tenure.cli.submit import read_tags
 
@@ -46,7 +46,7 @@ async def runs(
     output: OutputOption = Shape.TABLE,
 ) -> int:
     """List runs, the newest first."""
-    from tenure.store import Where
+    from tenure.store import ALL, Where
     from tenure.views.values import run_value
 
     where = Where(status=read_statuses(status or []), kind=kind, owner=owner, parent=parent, tags=read_tags(tag or []))
@@ -55,6 +55,8 @@ async def runs(
         found = Found(store, where, limit)
         if output is Shape.TABLE:
             await _print_runs(found, facts.now_ms, served)
+            if not found.count and not found.corrupt:
+                hint_none(store, narrowed=where != ALL)
         else:
             values = (run_value(run, now_ms=facts.now_ms, served=served) async for run in found.each())
             await write_values(values, output)
@@ -104,8 +106,6 @@ async def _print_runs(found: Found, now_ms: int, served: frozenset[str]) -> None
         table = tables.runs(page, now_ms=now_ms, served=served)
         show_table_page(table, widths=widths, show_head=not widths)
         widths = widths or tables.widths_of(table)
-    if not found.count and not found.corrupt:
-        hint("no such run is in the store")
 
 
 async def served_kinds(store: Store) -> frozenset[str]:

@@ -14,6 +14,7 @@ import typer
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from tenure.store import Store
     from tenure.views.tables import Table
 
 PIPE_WIDTH = 20_000
@@ -65,6 +66,11 @@ def write(text: str) -> None:
 def hint(text: str) -> None:
     """Tell people something beside the answer, on stderr."""
     sys.stderr.write(f"{text}\n")
+
+
+def hint_none(store: Store, /, *, narrowed: bool) -> None:
+    """Tell people that nothing was found, and where there is nothing at all."""
+    hint("no such run is in the store" if narrowed else f"no runs in namespace {store.namespace} of {store.url}")
 
 
 def write_json(value: Any, shape: Shape = Shape.JSON) -> None:

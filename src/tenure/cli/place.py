@@ -65,6 +65,17 @@ class Place:
             url += f"{'&' if '?' in url else '?'}create=off"
         return open_store(url, namespace=self.namespace)
 
+    def lasting(self) -> Store:
+        """Return the store for a command that puts runs into it and ends; UsageError if they would end with it."""
+        store = self.store(creates=True)
+        if getattr(store, "alone", False):
+            message = (
+                "memory:// ends with this process, and the runs in it; "
+                "leave --store out or name a store that lasts, for example --store sqlite:///runs.db"
+            )
+            raise UsageError(message)
+        return store
+
     def without(self, run_id: str) -> RunNotFound:
         """Return the error for a run that is not here; it names where was looked."""
         store = self.store()
@@ -73,11 +84,11 @@ class Place:
 
     @asynccontextmanager
     async def ledger(self, *, creates: bool = False) -> AsyncIterator[Ledger]:
-        """Open the store and a ledger on it."""
+        """Open the store and a ledger on it; with `creates` a lasting one, made if it is not there."""
         from tenure.ledger import Ledger
 
         async with (
-            self.store(creates=creates) as store,
+            self.lasting() if creates else self.store() as store,
             Ledger(store, owner="console", ttl=self.ttl_s, redact=self.redact) as ledger,
         ):
             yield ledger

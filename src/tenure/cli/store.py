@@ -150,7 +150,7 @@ class _Into:
         if not batch:
             return
         if self.store is None:
-            self.store = await self.opened.enter_async_context(self.place.store(creates=True))
+            self.store = await self.opened.enter_async_context(self.place.lasting())
         store = self.store
         for change, answer in zip(batch, await store.commit_many(batch), strict=True):
             if not isinstance(answer, Answer):

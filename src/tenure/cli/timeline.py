@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenure.cli.exits import Exit, UsageError
-from tenure.cli.output import OutputOption, Shape, hint, progress, show, write, write_json
+from tenure.cli.output import OutputOption, Shape, hint, hint_none, progress, show, write, write_json
 from tenure.cli.place import Place, command
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def timeline(
                 tell(f"reading the journal of {one.id} ({len(lanes) + 1} of {len(found)})")
                 lanes.append(await _lane(store, one, refused, now_ms, from_ms))
     if not lanes:
-        hint("no such run is in the store")
+        hint_none(store, narrowed=since is not None)
     _write(view.chart(lanes, from_ms=from_ms), svg=svg, width=width, output=output)
     return Exit.OK
 

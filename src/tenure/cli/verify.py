@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenure.cli.exits import Exit, UsageError
-from tenure.cli.output import OutputOption, Shape, hint, write, write_values
+from tenure.cli.output import OutputOption, Shape, hint_none, write, write_values
 from tenure.cli.place import Place, command
 from tenure.core.text import count
 
@@ -48,6 +48,8 @@ async def verify(
     else:
         async with place.store() as store:
             await tally.write(_each(store, run or []))
+        if not tally.runs:
+            hint_none(store, narrowed=False)
     return tally.end()
 
 
@@ -102,7 +104,7 @@ class _Tally:
 
     def __init__(self, output: Shape) -> None:
         self._output = output
-        self._runs, self._failed = 0, 0
+        self.runs, self._failed = 0, 0
 
     async def write(self, found: AsyncIterator[Verification]) -> None:
         if self._output is not Shape.TABLE:
@@ -112,15 +114,13 @@ class _Tally:
             _show(one)
 
     def end(self) -> int:
-        if not self._runs:
-            hint("no such run is in the store")
-        elif self._output is Shape.TABLE and self._runs > 1:
-            write(f"{count(self._runs, 'run')}, {self._failed:,} not verified\n")
+        if self._output is Shape.TABLE and self.runs > 1:
+            write(f"{count(self.runs, 'run')}, {self._failed:,} not verified\n")
         return Exit.NOT_VERIFIED if self._failed else Exit.OK
 
     async def _counted(self, found: AsyncIterator[Verification]) -> AsyncIterator[Verification]:
         async for one in found:
-            self._runs += 1
+            self.runs += 1
             self._failed += not one.ok
             yield one
 

@@ -93,8 +93,11 @@ def open_url(
     if not parts.netloc:
         return MemoryStore(namespace=namespace, clock=clock)
     with _SHARED_GUARD:
+        alone = (parts.netloc, namespace) not in _SHARED
         space = _SHARED.setdefault((parts.netloc, namespace), Space())
-    return MemoryStore(namespace=namespace, clock=clock, space=space, url=f"memory://{parts.netloc}")
+    store = MemoryStore(namespace=namespace, clock=clock, space=space, url=f"memory://{parts.netloc}")
+    store.alone = alone
+    return store
 
 
 class MemoryStore:
@@ -115,6 +118,8 @@ class MemoryStore:
                 # moves no lease.
                 self._space.offset_us = self._clock.now_ms() * 1000 - self._clock.boot_ns() // 1000
             self._offset_us = self._space.offset_us
+        self.alone = space is None
+        """Whether nothing in this process had these contents before: then they end with whoever opened it."""
         self._pid = os.getpid()
         self._open = False
         self._heard = self._space.bell.heard()
