@@ -123,10 +123,20 @@ def invoke(arguments: Sequence[str], /) -> int:
 
 
 def _point(error: Any) -> None:
-    """Say how an option is written that other programs spell otherwise, where the command has it."""
-    written = SPELLED.get(getattr(error, "option_name", ""))
-    if written is not None and any("-o" in own.opts for own in error.ctx.command.params):
-        error.message, error.possibilities = f"{error.message}; write {written}", None
+    """Say how an option is written that stands before the command, or that other programs spell otherwise."""
+    name, ctx = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if not name or ctx is None:
+        return
+    root, _, command = ctx.command_path.partition(" ")
+    before = next((own for own in ctx.find_root().command.params if name in own.opts), None)
+    if before is not None and command:
+        value = "" if before.is_flag else f" {before.metavar}"
+        written = f"`{root} {name}{value} {command} ...`"
+    elif name in SPELLED and any("-o" in own.opts for own in ctx.command.params):
+        written = SPELLED[name]
+    else:
+        return
+    error.message, error.possibilities = f"{error.message}; write {written}", None
 
 
 def _debug() -> bool:
