@@ -77,7 +77,7 @@ def test_a_place_that_is_not_there_is_told_with_those_that_are(
 def test_a_single_thing_is_no_plural(console: Console) -> None:
     console.do(steps(1))
     assert "run r has 1 step and" in console("fork", "r", "--at", "7").err
-    assert "(3 commits, 3 events, 0 requests, 0 blocks)" in console("verify", "r").out
+    assert "(3 commits, 3 events, 0 model requests, 0 blocks)" in console("verify", "r").out
     assert (
         "1 run would be deleted"
         in console("runs", "prune", "--status", "failed", "--older-than", "0s", "--dry-run").err

@@ -19,7 +19,7 @@ def test_verify_all_says_how_much_was_looked_at(filled: Console) -> None:
     said = filled("verify", "--all")
     assert said.code == 0
     lines = said.out.splitlines()
-    assert "done verified (3 commits, 4 events, 0 requests, 0 blocks)" in lines
+    assert "done verified (3 commits, 4 events, 0 model requests, 0 blocks)" in lines
     assert lines[-1] == "6 runs, 0 not verified"
 
 
@@ -49,7 +49,7 @@ def test_an_export_verifies_as_a_file(filled: Console, tmp_path: Path) -> None:
     shown = filled("journal", "export", "done")
     assert shown.out == path.read_text()
     said = filled("verify", "--file", str(path))
-    assert (said.code, said.out) == (0, "done verified (3 commits, 4 events, 0 requests, 0 blocks)\n")
+    assert (said.code, said.out) == (0, "done verified (3 commits, 4 events, 0 model requests, 0 blocks)\n")
     path.write_bytes(path.read_bytes()[:-40])
     torn = filled("verify", "--file", str(path))
     assert torn.code == 6

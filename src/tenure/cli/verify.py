@@ -134,7 +134,7 @@ class _Tally:
 def _show(found: Verification) -> None:
     stats = found.stats
     said = "verified" if found.ok else "NOT VERIFIED"
-    counts = {"commit": stats.commits, "event": stats.events, "request": stats.requests, "block": stats.blocks}
+    counts = {"commit": stats.commits, "event": stats.events, "model request": stats.requests, "block": stats.blocks}
     looked = ", ".join(count(number, noun) for noun, number in counts.items())
     write(f"{found.run} {said} ({looked})\n")
     for label, findings in (("failure", found.failures), ("inconclusive", found.inconclusive)):
