@@ -209,17 +209,28 @@ async def _by_the_journal(store: Store, post: Post, error: RequestClosed) -> Req
         found = (at_ms, one) if one.request == post.name else found
     if found is None:
         return error
-    at_ms, one = found
+    message = f"request {post.name!r} of run {post.run} {_how(*found)}: see `tenure show {post.run} --events`"
+    return RequestClosed(message, run=error.run, run_id=post.run)
+
+
+async def nothing_asked(store: Store, run: Run, /) -> RequestClosed:
+    """Return the error for a run that asks for no decision; it says what became of its last request, if it had one."""
+    last: tuple[int, Decision] | None = None
+    async for at_ms, one in _consumed(store, run.id):
+        last = last if approvals.about(one.request)[0] == approvals.RESOLVE else (at_ms, one)
+    before = f"; its last request {last[1].request!r} {_how(*last)}" if last is not None else ""
+    message = f"run {run.id} does not ask anything{before}; `tenure approvals list` shows what is open"
+    return RequestClosed(message, run=run)
+
+
+def _how(at_ms: int, one: Decision) -> str:
+    """How a request was decided that the run has taken note of, and when it did."""
     how = "approved" if one.approved else "rejected"
     why = f" ({printable(one.reason)[:200]})" if one.reason else ""
     first = f"was decided first, by {printable(one.by)[:200] or 'somebody'}: {how}{why}"
     what = "expired before anybody decided, which counts as rejected" if one.expired else first
     at = f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-    message = (
-        f"request {post.name!r} of run {post.run} {what}; the run took note of it at {at} and that stands: see "
-        f"`tenure show {post.run} --events`"
-    )
-    return RequestClosed(message, run=error.run, run_id=post.run)
+    return f"{what}; the run took note of it at {at} and that stands"
 
 
 def told(content: Any) -> str:

@@ -101,6 +101,26 @@ def test_the_next_version_is_shown_with_its_difference_and_a_lone_request_needs_
     assert asking("approvals", "list").err == "no run asks anything\n"
 
 
+def test_who_decides_without_a_name_after_the_last_request_was_decided_is_told_by_whom_and_when(
+    asking: Console,
+) -> None:
+    assert asking("approvals", "reject", "r1", "--by", "ann", "--reason", "too much").code == 0
+    assert _goes_on(asking) == "suspended"
+    assert asking("approvals", "approve", "r1", "--by", "cid").code == 0
+    assert _goes_on(asking) == "done"
+    for how in ("approve", "reject"):
+        late = asking("approvals", how, "r1", "--by", "cid")
+        told = "does not ask anything; its last request 'approve:c2' was decided first, by cid: approved; the run took"
+        assert (late.code, told in late.err) == (9, True)
+    named = asking("approvals", "approve", "r1", "approve:c1", "--by", "bob")
+    assert (named.code, "decided first, by ann: rejected (too much); the run took" in named.err) == (9, True)
+
+
+def test_a_run_that_never_asked_anything_is_told_as_such(filled: Console) -> None:
+    said = filled("approvals", "approve", "done")
+    assert (said.code, "run done does not ask anything; `tenure approvals list`" in said.err) == (9, True)
+
+
 def test_what_cannot_be_decided_has_its_exit_code(asking: Console) -> None:
     def code(*arguments: str) -> int:
         return asking("approvals", *arguments).code

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tenure.approving import OpenRequest
     from tenure.handle import Handle
+    from tenure.ledger import Ledger
 
 DIGITS = 8
 """Of a digest at least so many are typed."""
@@ -95,7 +96,7 @@ async def show_requests(
     async with place.ledger() as ledger:
         found = await ledger.handle(run).requests()
         if request is not None:
-            found = [await _one(ledger.handle(run), request)]
+            found = [await _one(ledger, ledger.handle(run), request)]
         if output is not Shape.TABLE:
             await write_values(_each(request_value(one) for one in found), output)
             return Exit.OK
@@ -156,7 +157,7 @@ async def _decide(
         handle: Handle[Any] = ledger.handle(run)
         name, seen = request, digest
         if request is None or (digest is not None and len(digest) < 64):
-            one = await _one(handle, request)
+            one = await _one(ledger, handle, request)
             name, seen = one.id, _whole(digest, one)
         assert name is not None  # noqa: S101 - it was given, or found
         after = await handle.decide(name, how, by=by or who(), reason=reason, digest=seen)
@@ -164,8 +165,9 @@ async def _decide(
         return await answer(ledger, after, f"has {name} {done} and is {after.status.value}", output)
 
 
-async def _one(handle: Handle[Any], request: str | None) -> OpenRequest:
+async def _one(ledger: Ledger, handle: Handle[Any], request: str | None) -> OpenRequest:
     """The request that is meant; RequestClosed if it is not open, UsageError if several could be."""
+    from tenure.approving import nothing_asked
     from tenure.core.approvals import RESOLVE, about
     from tenure.errors import RequestClosed
 
@@ -177,8 +179,10 @@ async def _one(handle: Handle[Any], request: str | None) -> OpenRequest:
     if len(found) > 1:
         message = f"run {handle.id} asks {len(found)} things; name one: {', '.join(one.id for one in found)}"
         raise UsageError(message)
+    if not found and request is None:
+        raise await nothing_asked(ledger.store, await handle.load())
     if not found:
-        message = f"run {handle.id} does not ask {request or 'anything'}; `tenure approvals list` shows what is open"
+        message = f"run {handle.id} does not ask {request}; `tenure approvals list` shows what is open"
         raise RequestClosed(message, run=await handle.load())
     return found[0]
 
