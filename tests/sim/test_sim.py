@@ -1,5 +1,6 @@
 """The simulator: the same seed takes the same course, nothing goes wrong, and what is broken on purpose is found."""
 
+import gc
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from tenure.testing.linear import NEVER, Op, linearizable
 from tenure.testing.sim.__main__ import main
 from tenure.testing.sim.campaign import one, smaller
 from tenure.testing.sim.judge import judge
+from tenure.testing.sim.loop import SimLoop
 from tenure.testing.sim.notes import Played
 from tenure.testing.sim.playing import play
 from tenure.testing.sim.story import Blow, Road, Story, Wish, draw
@@ -100,6 +102,14 @@ def test_i03_where_a_clock_was_set_back_a_lost_grant_and_its_successor_differ_by
     }
     assert judge(played) == []
     assert len(set(grants.values())) < len(grants), "one token twice, or this shows nothing"
+
+
+def test_nothing_of_a_world_is_left_when_it_has_ended() -> None:
+    # Whom a kill leaves where they stand never end, and what a library knows of them held all that they knew.
+    kill = Blow(at_s=0.7, what="kill", length=0.5)
+    play(replace(STILL, blows=(kill,)))
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, SimLoop)]
 
 
 def test_a_quiet_story_completes_without_a_takeover() -> None:

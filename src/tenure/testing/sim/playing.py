@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from anyio._backends._asyncio import _task_states
+
 from tenure.testing.sim.history import Cast
 from tenure.testing.sim.loop import SimLoop
 from tenure.testing.sim.notes import Played
@@ -45,6 +47,8 @@ def bury(loop: SimLoop) -> None:
     Their `finally` blocks run here, where no loop runs and nothing can be sent, and not when memory is collected.
     """
     for task in loop.tasks:
+        # anyio forgets a task when it ends, and what it knows of one that never does holds its whole world.
+        _task_states.pop(task, None)
         if task.done():
             continue
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it was meant to be left
