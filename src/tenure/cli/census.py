@@ -68,7 +68,7 @@ async def of_runs(store: Store, /) -> list[Finding]:
     return [
         _of_counts(census),
         *_of_damage(census),
-        *_of_kinds(census, live(beats, facts), await store.kinds()),
+        *_of_kinds(census, served(beats, facts), await store.kinds()),
         *_of_workers(census, beats, facts),
         *_of_leader(leader, beats, facts),
     ]
@@ -122,10 +122,9 @@ def _of_damage(census: Census) -> list[Finding]:
     return found
 
 
-def _of_kinds(census: Census, beats: list[Beat], indexed: list[str]) -> list[Finding]:
+def _of_kinds(census: Census, served: frozenset[str], indexed: list[str]) -> list[Finding]:
     from tenure.core.text import count
 
-    served = {kind for beat in beats for kind in beat.kinds}
     return [
         _warning(
             "kind",
@@ -140,6 +139,11 @@ def _of_kinds(census: Census, beats: list[Beat], indexed: list[str]) -> list[Fin
 def live(beats: list[Beat], facts: Facts, /) -> list[Beat]:
     """Return the rows of workers that are not silent; one that died leaves its row behind until that expires."""
     return [beat for beat in beats if facts.now_ms - beat.at_ms <= SILENT_MS]
+
+
+def served(beats: list[Beat], facts: Facts, /) -> frozenset[str]:
+    """Return the kinds of the workers that are not silent."""
+    return frozenset(kind for beat in live(beats, facts) for kind in beat.kinds)
 
 
 def _of_workers(census: Census, rows: list[Beat], facts: Facts) -> list[Finding]:

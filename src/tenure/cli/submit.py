@@ -161,14 +161,14 @@ async def _so_far(ledger: Ledger, handle: Handle[Any], waited_s: float) -> str:
 
 async def _unserved(ledger: Ledger, handle: Handle[Any]) -> str:
     """Why a run that is due stays queued, as far as the rows of the workers tell; empty if one of them may claim it."""
-    from tenure.cli.census import live
+    from tenure.cli.census import served
     from tenure.core.run import Status
 
     run, facts = await handle.load(), await ledger.store.facts()
-    served = sorted({kind for beat in live(await ledger.store.beats(), facts) for kind in beat.kinds})
-    if run.status is not Status.QUEUED or (run.due_ms or 0) > facts.now_ms or run.kind in served:
+    kinds = served(await ledger.store.beats(), facts)
+    if run.status is not Status.QUEUED or (run.due_ms or 0) > facts.now_ms or run.kind in kinds:
         return ""
-    there = f"served are {', '.join(served[:10])}" if served else "there is no live worker at all"
+    there = f"served are {', '.join(sorted(kinds)[:10])}" if kinds else "there is no live worker at all"
     return f"no live worker serves kind {run.kind} ({there}); start one with `tenure worker MODULE:APP`"
 
 
@@ -192,15 +192,15 @@ async def _told(ledger: Ledger, handle: Handle[Any]) -> AsyncIterator[None]:
 async def _tell_how_far(ledger: Ledger, handle: Handle[Any], tell: Callable[[str], None]) -> None:
     import anyio
 
-    from tenure.cli.census import live
+    from tenure.cli.census import served
     from tenure.errors import StoreUnavailable
     from tenure.views.tables import note_on
 
     while True:
         try:
             run, facts = await handle.load(), await ledger.store.facts()
-            served = frozenset(kind for beat in live(await ledger.store.beats(), facts) for kind in beat.kinds)
-            note, _ = note_on(run, now_ms=facts.now_ms, served=served)
+            kinds = served(await ledger.store.beats(), facts)
+            note, _ = note_on(run, now_ms=facts.now_ms, served=kinds)
             tell(f"{run.id}: {run.status.value}, step {run.step}{f', {note}' if note else ''}")
         except StoreUnavailable:
             tell(f"{handle.id}: the store does not answer; waiting for it")
