@@ -15,19 +15,12 @@ from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, St
 from tenure.pulse import Pulse
 from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
-from tenure.store import SLOW_BYTES_S, Store
+from tenure.store import SLOW_BYTES_S, Store, payload_bytes
 from tenure.trust import Trust, refused_line
 
 log = logging.getLogger("tenure.lease")
 
 Way = Callable[[Commit], Awaitable[Answer]]
-
-
-def _carrying_ns(change: Commit | Reattach) -> int:
-    """Return how long a slow road may take for the payloads of a change."""
-    if isinstance(change, Reattach):
-        return 0
-    return (len(change.row.body) + sum(map(len, change.blobs.values()))) * 1_000_000_000 // SLOW_BYTES_S
 
 
 class _Stopped(Exception):
@@ -80,7 +73,8 @@ class Sending:
         """
         if now_ns < self._until_ns or self._asked is None:
             return
-        if now_ns >= min(self._until_ns + _carrying_ns(self._asked), self._trust.deadline_ns):
+        carrying_ns = payload_bytes(self._asked) * 1_000_000_000 // SLOW_BYTES_S
+        if now_ns >= min(self._until_ns + carrying_ns, self._trust.deadline_ns):
             self._scope.cancel()
 
     async def answer_to(self, change: Commit | Reattach, through: Way | None = None, /) -> Answer:

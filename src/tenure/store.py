@@ -19,6 +19,12 @@ SLOW_BYTES_S = 256 * 1024
 """A road that carries less than this in a second may be taken for broken: so much longer a large request is awaited."""
 
 
+def payload_bytes(change: Change, /) -> int:
+    """Return how many bytes of payload a change carries, the large part of a request."""
+    row = getattr(change, "row", None)
+    return (len(row.body) if row is not None else 0) + sum(map(len, getattr(change, "blobs", {}).values()))
+
+
 class Durability(StrEnum):
     """What an acknowledged change survives: nothing; process death; power loss; failover; both."""
 

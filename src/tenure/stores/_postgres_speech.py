@@ -13,6 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from tenure.core.run import Change, Import, Renew
 from tenure.errors import OutcomeUnknown
+from tenure.store import payload_bytes
 from tenure.stores._postgres_change import packed
 from tenure.stores._postgres_connect import Address, said_by_server
 
@@ -89,8 +90,7 @@ def size_of(change: Change, /) -> int:
     """Return about how many bytes a change has."""
     if isinstance(change, Import):
         return LIMIT_BYTES  # alone: whoever comes with it would wait for all of it
-    row = getattr(change, "row", None)
-    return (len(row.body) if row is not None else 0) + sum(map(len, getattr(change, "blobs", {}).values())) + 500
+    return payload_bytes(change) + 500
 
 
 def error_of(result: PGresult | None, where: Address, /) -> BaseException:
