@@ -153,6 +153,20 @@ async def test_a_worker_goes_on_when_what_kept_its_server_from_writing_is_over(
                 assert await ledger.handle(f"r{number:02}").result() == number
 
 
+@contextlib.asynccontextmanager
+async def apart(namespace: str) -> AsyncIterator[tuple[Ledger, RedisServer, list[str], list[str]]]:
+    """A ledger on a Cluster, a node of it, ids of runs on that node, and ids of runs on the others."""
+    with ClusterSet(VALKEY9, options=LOG) as nodes:
+        async with (
+            opened(f"{nodes.url}?shards=5", namespace=namespace) as store,
+            Ledger(store, ttl=300) as ledger,  # who waited for the shard would wait for as long
+        ):
+            node = nodes.holder(store._opened().shards[0].keys.meta)
+            names = [f"r{number}" for number in range(24)]
+            there = [run_id for run_id in names if on(nodes, node, store, run_id)]
+            yield ledger, node, there, [run_id for run_id in names if run_id not in there]
+
+
 FULL = ("maxmemory", "1", "0")
 LONELY = ("min-replicas-to-write", "3", "0")
 
@@ -173,50 +187,32 @@ async def test_a_shard_that_answers_reads_and_takes_no_writes_keeps_no_other_sha
     async def work(run: ActiveRun[int], number: int) -> int:
         return number
 
-    with ClusterSet(VALKEY9, options=LOG) as nodes:
-        async with (
-            opened(f"{nodes.url}?shards=5", namespace=namespace) as store,
-            Ledger(store, ttl=300) as ledger,  # who waited for the shard would wait for as long
-        ):
-            bad = nodes.holder(store._opened().shards[0].keys.meta)
-            names = [f"r{number}" for number in range(24)]
-            there = [run_id for run_id in names if on(nodes, bad, store, run_id)]
-            apart = [run_id for run_id in names if run_id not in there]
-            for run_id in apart[:2]:
-                await ledger.submit("gate", 0, id=run_id)
-            async with Worker(app, ledger, concurrency=2, drain=1) as worker:
-                await until(lambda: len(worker.slots.executions) == 2)
-                for number, run_id in enumerate([*there, *apart[2:]]):  # what nobody can claim is due first
-                    await ledger.submit("work", number, id=run_id)
-                asked(bad, "CONFIG", "SET", name, harm)
-                gate.set()
-                with anyio.fail_after(120):
-                    for run_id in apart[2:]:
-                        await ledger.handle(run_id).result()
-                assert {(await ledger.load(run_id)).status for run_id in there} == {Status.QUEUED}
-                asked(bad, "CONFIG", "SET", name, mend)
-                with anyio.fail_after(120):
-                    for run_id in there:
-                        await ledger.handle(run_id).result()
+    async with apart(namespace) as (ledger, bad, there, others):
+        for run_id in others[:2]:
+            await ledger.submit("gate", 0, id=run_id)
+        async with Worker(app, ledger, concurrency=2, drain=1) as worker:
+            await until(lambda: len(worker.slots.executions) == 2)
+            for number, run_id in enumerate([*there, *others[2:]]):  # what nobody can claim is due first
+                await ledger.submit("work", number, id=run_id)
+            asked(bad, "CONFIG", "SET", name, harm)
+            gate.set()
+            with anyio.fail_after(120):
+                for run_id in others[2:]:
+                    await ledger.handle(run_id).result()
+            assert {(await ledger.load(run_id)).status for run_id in there} == {Status.QUEUED}
+            asked(bad, "CONFIG", "SET", name, mend)
+            with anyio.fail_after(120):
+                for run_id in there:
+                    await ledger.handle(run_id).result()
 
 
 async def test_o19_an_agent_s_recovery_waits_for_no_shard_that_takes_no_writes(namespace: str) -> None:
     agent = Agent(FunctionModel(lambda _: "done"), name="walker")
-    with ClusterSet(VALKEY9, options=LOG) as nodes:
-        async with (
-            opened(f"{nodes.url}?shards=5", namespace=namespace) as store,
-            Ledger(store, ttl=300) as ledger,  # who waited for the shard would wait for as long
-        ):
-            bad = nodes.holder(store._opened().shards[0].keys.meta)
-            names = [f"r{number}" for number in range(24)]
-            there = {run_id for run_id in names if on(nodes, bad, store, run_id)}
-            for run_id in [
-                *there,
-                *(name for name in names if name not in there),
-            ]:  # what nobody takes is due first
-                await ledger.submit(agent, "go", id=run_id)
-            asked(bad, "CONFIG", "SET", "maxmemory", "1")
-            with anyio.fail_after(120):
-                found = {entry.run_id: entry.error for entry in await CheckpointedAgent(agent, ledger).recover_all()}
-            assert {run_id for run_id, error in found.items() if error is None} == {*names} - there
-            assert {type(error) for error in found.values()} == {type(None), StoreUnavailable}
+    async with apart(namespace) as (ledger, bad, there, others):
+        for run_id in [*there, *others]:  # what nobody takes is due first
+            await ledger.submit(agent, "go", id=run_id)
+        asked(bad, "CONFIG", "SET", "maxmemory", "1")
+        with anyio.fail_after(120):
+            found = {entry.run_id: entry.error for entry in await CheckpointedAgent(agent, ledger).recover_all()}
+        assert {run_id for run_id, error in found.items() if error is None} == {*others}
+        assert {type(error) for error in found.values()} == {type(None), StoreUnavailable}
