@@ -19,7 +19,7 @@ from typing import Protocol
 import anyio
 
 from tenure.core import build, journal
-from tenure.core.run import Claim, Grant
+from tenure.core.run import Claim
 from tenure.stores import open_store
 from tenure.testing.servers import REDIS7, VALKEY9, RedisServer, ServerKind, server_section, start_server
 
@@ -126,7 +126,7 @@ async def run_steps(meter: Meter, steps: int) -> tuple[int, list[int]]:
         await store.commit(build.create(run="run", kind="bench", value={}))
         claim = Claim(run="run", nonce="0" * 32, owner="bench", ttl_ms=3_600_000)
         run = (await store.commit(claim)).run or sys.exit("the claim brought no run")
-        grant = Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
+        grant = build.grant_of(run)
         seq, head = run.last_seq, run.head
         for number in range(steps):
             event = journal.event(journal.CHECKPOINT, value=f"{number:08d}".ljust(STEP_BYTES - 44, "x"))

@@ -10,7 +10,7 @@ import redis
 
 from tenure.carry import Whole, bring
 from tenure.core import build
-from tenure.core.run import Claim, Due, Facts, Grant, Run, Status
+from tenure.core.run import Claim, Due, Facts, Run, Status
 from tenure.store import Store
 from tenure.stores._redis_keys import Keys
 from tenure.testing.generate import Model
@@ -28,15 +28,11 @@ def templates() -> tuple[Whole, Whole]:
         model.decide(Claim(run=f"seed-{status}", nonce="n" * 32, owner="w", ttl_ms=LONG_MS), Facts(now_us=now_us))
         run = model.run or sys.exit("the template was not claimed")
         more: dict[str, Any] = {"inbox_seq": 0, "wants": ["go"]} if due else {}
-        model.decide(build.commit(grant_of(run), 2, run.head, [], status=status, due=due, **more), Facts(now_us=now_us))
+        commit = build.commit(build.grant_of(run), 2, run.head, [], status=status, due=due, **more)
+        model.decide(commit, Facts(now_us=now_us))
         whole = model.whole() or sys.exit("there is no template")
         made.append(whole)
     return made[0], made[1]
-
-
-def grant_of(run: Run) -> Grant:
-    """The grant that a record names."""
-    return Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
 
 
 async def fill(store: Store, url: str, runs: int) -> None:

@@ -24,7 +24,7 @@ import anyio
 import psycopg
 import redis
 
-from filled import LONG_MS, fill, grant_of
+from filled import LONG_MS, fill
 from layers import server_us
 from tenure.core import build, journal
 from tenure.core.run import Answer, Claim, Commit, Delete, End, How, Run, Status
@@ -100,7 +100,7 @@ class Side:
 
     async def _steps(self) -> None:
         run = self.run or sys.exit("there is no run to write to")
-        grant, seq, head = grant_of(run), run.last_seq, run.head
+        grant, seq, head = build.grant_of(run), run.last_seq, run.head
         for _ in range(STEPS):
             event = journal.event(journal.CHECKPOINT, value="x" * STEP_BYTES)
             change: Commit = build.commit(grant, seq + 1, head, [event], step=1)

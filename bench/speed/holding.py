@@ -93,7 +93,7 @@ async def granted(held: Held, run_id: str) -> Grant:
     run = (await held.store.commit(claim)).run
     if run is None or run.nonce != claim.nonce:
         raise RuntimeError(f"{run_id} was not claimed")
-    return Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
+    return build.grant_of(run)
 
 
 async def step_costs(lease: Lease, steps: int) -> list[float]:

@@ -37,8 +37,7 @@ def claim(run: str, *, nonce: str = "", ttl_ms: int = 60_000) -> Claim:
     return Claim(run=run, nonce=nonce or secrets.token_hex(16), owner="w", ttl_ms=ttl_ms)
 
 
-def grant_of(run: Run) -> Grant:
-    return Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
+grant_of = build.grant_of
 
 
 async def begun(store: RedisStore, run: str = "r1", *, ttl_ms: int = 60_000) -> tuple[Grant, Run]:

@@ -6,10 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tenure.core import canonical, ids, journal
-from tenure.core.run import NOW, SCHEMA, Ask, Commit, Create, Due, End, Grant, How, Outcome, Post, Request, Status
+from tenure.core.run import NOW, SCHEMA, Ask, Commit, Create, Due, End, Grant, How, Outcome, Post, Request, Run, Status
 from tenure.errors import NotAllowed
 
 _NOTHING = (None,) * 7
+
+
+def grant_of(run: Run, /) -> Grant:
+    """Return the grant that a record names."""
+    return Grant(
+        run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms, owner=run.owner
+    )
 
 
 def create(

@@ -182,11 +182,7 @@ def claim(run: str = "r1", **more: Any) -> Claim:
     return Claim(**{"run": run, "nonce": nonce(), "owner": "w", "ttl_ms": 60_000, **more})
 
 
-def grant_of(run: Run) -> Grant:
-    """Return the grant that the record names."""
-    return Grant(
-        run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms, owner=run.owner
-    )
+grant_of = build.grant_of
 
 
 def write(grant: Grant, run: Run, value: Any = "x", **more: Any) -> Commit:

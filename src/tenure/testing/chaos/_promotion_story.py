@@ -115,7 +115,7 @@ class Story:
         answer = await store.commit(Claim(run=_RUN, nonce=secrets.token_hex(16), owner=name, ttl_ms=self.ttl_ms))
         if answer.run is None or answer.verdict is not Verdict.LANDED:
             raise Stalled
-        self.holders.append(Holder(name=name, grant=grant_of(answer.run), run=answer.run, trusts_until_s=0))
+        self.holders.append(Holder(name=name, grant=build.grant_of(answer.run), run=answer.run, trusts_until_s=0))
         self._trust(self.holders[-1], sent_s, answer)
 
     def _trust(self, holder: Holder, sent_s: float, answer: Answer) -> None:
@@ -174,7 +174,7 @@ class Story:
             self.wrong.append(f"{holder.name} went on by {type(change).__name__} over {hole}")
         if isinstance(change, Reattach) and answer.run is not None:
             self.counts["reattached"] += 1
-            holder.grant, holder.run = grant_of(answer.run), answer.run
+            holder.grant, holder.run = build.grant_of(answer.run), answer.run
             self._land(holder.name, holder.grant.token, sent_s)
         if isinstance(change, Commit):
             told(holder, change)
@@ -206,7 +206,7 @@ class Story:
             if left_ms > 5:  # the width of the clocks' ticks: leases are counted in whole milliseconds
                 self.wrong.append(f"C was let in while {holder.name} could trust its lease for {left_ms:.0f} ms more")
         await asyncio.sleep(drawn.uniform(0, self.ttl_ms / 3000))
-        mine = Holder(name="C", grant=grant_of(run), run=run, trusts_until_s=now_s)
+        mine = Holder(name="C", grant=build.grant_of(run), run=run, trusts_until_s=now_s)
         for status in (None, Status.COMPLETED):
             change, sent_s = step(mine, status), time.monotonic()
             if not (await asked(store, change)).ok:
@@ -256,11 +256,6 @@ async def asked(store: Store, change: Change) -> Answer:
         except TenureError as error:
             message = f"{type(change).__name__}: {error}"
             raise RuntimeError(message) from error
-
-
-def grant_of(run: Run) -> Grant:
-    """Return the grant that a record holds."""
-    return Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
 
 
 def step(holder: Holder, status: Status | None = None, **more: Any) -> Commit:

@@ -92,7 +92,7 @@ class Teller:
             told_at = self.where()
             run = answer.run
             if answer.ok and run is not None and run.nonce:
-                grants[run.id] = grant_of(run)
+                grants[run.id] = build.grant_of(run)
             told.append(
                 Told(
                     what=named(change), run=aim.run, verdict=answer.verdict, sent_at=sent_at, told_at=told_at,
@@ -129,11 +129,6 @@ _PLAIN: dict[str, Any] = {
     "status": None, "base": False, "failures": None, "consume": (), "inbox_seq": None, "requests": None, "wants": None,
     "tags": None, "due": None, "outcome": None, "blobs": {},
 }  # fmt: skip
-
-
-def grant_of(run: Run) -> Grant:
-    """Return the grant that a record names."""
-    return Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
 
 
 def unlike(found: Held, tale: Tale, at: int, counts: Counter[str]) -> list[str]:
@@ -197,7 +192,7 @@ async def stuck(store: Store, tale: Tale, at: int, counts: Counter[str]) -> list
         counts["runs gone on with"] += 1
         if answer.run.token <= (highest := tale.highest(run_id, at)):
             wrong.append(f"{run_id} was granted {answer.run.token} after {highest}")
-        if not (await store.commit(_step(grant_of(answer.run), answer.run))).ok:
+        if not (await store.commit(_step(build.grant_of(answer.run), answer.run))).ok:
             wrong.append(f"who was granted {run_id} anew cannot write")
     return wrong
 

@@ -16,7 +16,7 @@ from tenure.repair import repair_pass
 from tenure.store import Store
 from tenure.stores import open_store
 from tenure.testing.chaos._clock_hands import Hands, Time, asked_for, clocked
-from tenure.testing.chaos._promotion_story import Holder, asked, grant_of, step
+from tenure.testing.chaos._promotion_story import Holder, asked, step
 from tenure.testing.chaos._promotion_story import told as was_told
 from tenure.testing.chaos._told import Told, gone, out_of_order, unsound
 from tenure.testing.chaos.kinds import Kind, Place, Played
@@ -116,7 +116,7 @@ class Worker:
                 self.book.counts["claims refused"] += 1
                 await asyncio.sleep(self.drawn.uniform(0.01, 0.1))
                 continue
-            holder = Holder(name=self.name, grant=grant_of(answer.run), run=answer.run, trusts_until_s=0)
+            holder = Holder(name=self.name, grant=build.grant_of(answer.run), run=answer.run, trusts_until_s=0)
             self._trust(holder, sent_s, answer.left_ms)
             self.book.holders.append(holder)
             self._say(holder, sent_s)

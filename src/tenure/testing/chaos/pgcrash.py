@@ -23,7 +23,7 @@ from tenure.stores._postgres_connect import address
 from tenure.stores._postgres_migrate import migrate
 from tenure.testing._postgres_server import PostgresServer
 from tenure.testing.chaos._postgres_pair import told
-from tenure.testing.chaos._promotion_story import Holder, asked, grant_of
+from tenure.testing.chaos._promotion_story import Holder, asked
 from tenure.testing.chaos._promotion_story import step as step_of
 from tenure.testing.chaos._promotion_story import told as was_told
 from tenure.testing.chaos._told import missing, unsound
@@ -146,7 +146,7 @@ class Writer:
         if run is None:
             return
         self.book.tokens.setdefault(self.run, []).append(run.token)
-        holder = Holder(name="w", grant=grant_of(run), run=run, trusts_until_s=0)
+        holder = Holder(name="w", grant=build.grant_of(run), run=run, trusts_until_s=0)
         for _ in range(self.drawn.randrange(1, 6)):
             if self.drawn.random() < 0.4:
                 self.posted += 1

@@ -15,7 +15,7 @@ from tenure.core.run import Answer, Change, Claim, Commit
 from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe
 from tenure.store import Store
 from tenure.stores import open_store
-from tenure.testing.chaos._promotion_story import Holder, grant_of, step, told
+from tenure.testing.chaos._promotion_story import Holder, step, told
 from tenure.testing.chaos._told import missing, unsound
 from tenure.testing.chaos.kinds import Kind, Place, Played
 from tenure.testing.proxy import Proxy
@@ -114,7 +114,7 @@ async def _granted(store: Store, run: str, owner: str) -> Holder | None:
     answer = await _answered(store, Claim(run=run, nonce=secrets.token_hex(16), owner=owner, ttl_ms=TTL_MS))
     if not answer.ok or answer.run is None:
         return None
-    return Holder(name=owner, grant=grant_of(answer.run), run=answer.run, trusts_until_s=0)
+    return Holder(name=owner, grant=build.grant_of(answer.run), run=answer.run, trusts_until_s=0)
 
 
 async def _write_on(store: Store, holder: Holder, found: Partition, stop: asyncio.Event) -> None:

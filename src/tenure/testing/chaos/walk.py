@@ -102,7 +102,7 @@ async def write_all_the_same(store: NotedStore, run: Run, log: CallLog) -> None:
 
     `run` is as it was granted. At the end of the journal only the fence refuses it.
     """
-    grant = Grant(run=run.id, token=run.token, nonce=run.nonce, epoch=run.epoch, ttl_ms=run.granted_ttl_ms)
+    grant = build.grant_of(run)
     try:
         # A holder stops before the store would let anybody in; until then its write is none of a dead grant.
         while True:
