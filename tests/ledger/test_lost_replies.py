@@ -95,16 +95,17 @@ async def test_i05_no_write_starts_after_the_deadline_and_one_that_landed_is_fou
         assert (await ledger.load("r1")).last_seq == 2
 
 
-@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("dropped, size", [(False, 1), (True, 1), (False, 12 * SLOW_BYTES_S)])
 async def test_i05_a_write_that_is_never_answered_is_given_up_at_the_local_deadline(
-    store: FaultStore, *, dropped: bool
+    store: FaultStore, *, dropped: bool, size: int
 ) -> None:
+    """Also one that could be under way for twelve seconds: no renewal keeps its lease."""
     clock = ManualClock()
     raised: list[BaseException] = []
 
     async def write(lease: Lease) -> None:
         try:
-            await lease.checkpoint({"a": 1})
+            await lease.checkpoint("x" * size)
         except (LeaseLost, NotAllowed) as error:
             raised.append(error)
 
@@ -126,6 +127,7 @@ async def test_i05_a_write_that_is_never_answered_is_given_up_at_the_local_deadl
                 while not raised:
                     await anyio.sleep(0.001)
                     clock.advance(ms=1)  # what is asked again waits by this clock first
+            assert clock.boot_ns() < lease.trust.deadline_ns + 5_000_000_000
     assert [type(error) for error in raised] == [NotAllowed if dropped else LeaseLost]
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import pytest
 
-from tenure.stores import _postgres_bell
+from tenure.stores import _postgres_bell, _redis_bell
 from tenure.stores._postgres_connect import Connection, address, connect
-from tenure.stores._redis_bell import Listener
 from tenure.testing.proxy import Proxy
 
 
-async def test_a_subscription_ends_whose_driver_forgets_a_cancel() -> None:
+@pytest.mark.parametrize("begin", [_redis_bell.Listener, _postgres_bell.Listener])
+async def test_a_subscription_ends_whose_driver_forgets_a_cancel(begin: Callable[[Any, str], Any]) -> None:
     sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     listens = anyio.Event()
 
@@ -25,7 +26,7 @@ async def test_a_subscription_ends_whose_driver_forgets_a_cancel() -> None:
         listens.set()
         await asyncio.sleep(60)
 
-    listener = Listener(connect, "here")
+    listener = begin(connect, "here")
     waiting = asyncio.ensure_future(listener.woken(["due"], timeout=60))
     await anyio.wait_all_tasks_blocked()
     sent.set_result(None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import pytest
 
-from stores.postgres_kit import eventually
+from stores.postgres_kit import begun, eventually
 from tenure import Ledger, open_store
-from tenure.store import Store
+from tenure.store import SLOW_BYTES_S, Store
+from tenure.testing.contract_case import grant_of, write
 from tenure.testing.proxy import Proxy
 
 
@@ -38,3 +41,32 @@ async def test_a_payload_that_takes_longer_than_the_timeout_to_carry_is_written_
                     await lease.settle()
                 (row,) = await eventually(lambda: store.tail("r1", after=1, limit=1))
         assert len(row.body) > size
+
+
+LARGE = "x" * (12 * SLOW_BYTES_S)
+
+
+@pytest.fixture
+async def far(postgres_url: str, namespace: str) -> AsyncIterator[Any]:
+    """A store to which `LARGE` is under way for two seconds longer than its timeout."""
+    parts = urlsplit(postgres_url)
+    user = f"{parts.username}@" if parts.username else ""
+    async with Proxy(postgres_url, bytes_s=2 * SLOW_BYTES_S) as proxy:
+        url = parts._replace(netloc=f"{user}127.0.0.1:{proxy.port}", query="timeout=4").geturl()
+        async with open_store(url, namespace=namespace) as store:
+            yield store
+
+
+async def test_a_large_step_that_ends_a_transaction_is_given_its_time(far: Store) -> None:
+    async with Ledger(far, ttl=60) as ledger:
+        await ledger.submit("k", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            async with lease.transaction(value=LARGE):
+                pass
+            assert lease.run.step == 1
+            await lease.settle()
+
+
+async def test_a_large_change_that_waits_for_its_row_aside_is_given_its_time(far: Any) -> None:
+    run = await begun(far, "r1")
+    assert (await far._session._in_patience(write(grant_of(run), run, LARGE))).ok
