@@ -114,54 +114,6 @@ def test_wait_prints_the_result_as_json(console: Console) -> None:
     assert json.loads(said.out) == {"answer": 42}
 
 
-def test_wait_gives_up_after_its_timeout_and_the_run_goes_on(filled: Console) -> None:
-    filled("fork", "done", "--at", "0", "--id", "slow")
-
-    async def claim(store: Store) -> None:
-        await Writer(store).claim("slow")
-
-    filled.do(claim)
-    said = filled("fork", "done", "--at", "0", "--id", "slow", "--wait", "--timeout", "0.2")
-    assert (said.code, "run slow has not ended within 0.2 s and goes on" in said.err) == (1, True)
-    assert _load(filled, "slow").status is Status.RUNNING
-
-
-def test_who_waits_for_a_run_that_nobody_serves_is_told_once_and_at_the_timeout(
-    filled: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tenure.cli.submit.QUIET_S", 0.2)
-    alone = (
-        "no live worker serves kind reserch (served are refund, research); start one with `tenure worker MODULE:APP`"
-    )
-    said = filled("submit", "reserch", "1", "--id", "typo", "--wait", "--timeout", "4")
-    assert (said.code, _load(filled, "typo").status) == (1, Status.QUEUED)
-    first, last = said.err.splitlines()
-    assert first == f"tenure: run typo waits: {alone}"
-    assert last.startswith(f"tenure: run typo is still queued after 4 s: {alone}; look with")
-
-
-def test_a_queued_run_whose_kind_is_served_or_whose_time_is_to_come_is_not_called_unserved(
-    filled: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tenure.cli.submit.QUIET_S", 0.2)
-    for arguments in (["research", "1", "--id", "busy"], ["other", "1", "--id", "later", "--at", "+2h"]):
-        said = filled("submit", *arguments, "--wait", "--timeout", "0.7")
-        assert (said.code, len(said.err.splitlines())) == (1, 1)
-        assert f"run {arguments[3]} is still queued after 0.7 s; look" in said.err
-
-
-def test_waiting_tells_on_a_terminal_how_far_the_run_is(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
-    console("submit", "research", "1", "--id", "slow", "--wait", "--timeout", "0.6")
-    assert "slow: queued, step 0" in shown.getvalue()
-    assert "no live worker serves this kind" in shown.getvalue()
-
-
 def test_cancel_ends_a_run_and_its_children_and_says_why(console: Console) -> None:
     async def fill(store: Store) -> None:
         writer = Writer(store)

@@ -269,7 +269,11 @@ def test_a_run_that_its_own_process_drives_is_nobody_elses_to_serve(console: Con
 
 
 @pytest.mark.parametrize(
-    "command", [["show"], ["show", "--raw"], ["verify"], ["timeline"], ["cancel"], ["tail"], ["journal", "export"]]
+    "command",
+    [
+        *(["show"], ["show", "--raw"], ["verify"], ["timeline"], ["cancel"], ["tail"], ["journal", "export"]),
+        ["store", "export", "--run"],
+    ],
 )
 def test_what_is_not_there_is_told_in_one_sentence_that_says_where_was_looked(
     filled: Console, command: list[str]
