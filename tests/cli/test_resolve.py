@@ -69,6 +69,8 @@ def test_a_resolved_run_is_queued_and_goes_on(asking: Console, options: tuple[st
     assert asking("resolve", "r1", "c1", *options, "-o", "json").json["status"] == Status.QUEUED.value
     assert _finish(asking) == "done"
     assert made == ["paid"] * times
+    late = asking("approvals", "approve", "r1")
+    assert (late.code, "run r1 does not ask anything; `tenure" in late.err) == (9, True), "that was none to approve"
 
 
 def test_what_cannot_be_resolved_says_why(asking: Console) -> None:

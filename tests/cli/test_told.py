@@ -290,3 +290,10 @@ def test_how_a_store_is_set_is_said_once_and_by_no_child() -> None:
     once, child = SettingOnce(), SettingOnce(said=True)
     assert [once.filter(record) for record in (found, other, found, other)] == [True, True, False, True]
     assert [child.filter(record) for record in (found, other)] == [False, True]
+
+
+def test_a_command_says_once_how_its_store_is_set(filled: Console, capsys: pytest.CaptureFixture[str]) -> None:
+    assert filled("runs").code == 0
+    for _ in range(2):
+        logging.getLogger("tenure.stores.redis").warning("it keeps no log", extra={"setting": True})
+    assert capsys.readouterr().err.count("it keeps no log") == 1

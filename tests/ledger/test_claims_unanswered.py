@@ -1,5 +1,6 @@
 """Claims whose answers are lost, beside claims that were answered."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -7,11 +8,12 @@ import anyio
 import pytest
 
 from tenure import Ledger, OutcomeUnknown, Status, StoreUnavailable, open_store
-from tenure.core.run import Change, Claim
+from tenure.core.run import Answer, Change, Claim
 from tenure.lease import Lease
+from tenure.stores.memory import MemoryStore
 from tenure.testing.faults import Fault, FaultStore, Order
 
-pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
 @pytest.fixture
@@ -29,6 +31,7 @@ async def claimed(ledger: Ledger, *run_ids: str) -> list[object]:
     return list(await claims.claim_many([claims.change(run_id) for run_id in run_ids]))
 
 
+@BOTH
 async def test_what_was_not_written_is_an_answer_and_a_look_goes_on(store: FaultStore) -> None:
     async with Ledger(store, ttl=60) as ledger:
         for run_id in ("a", "b"):
@@ -42,6 +45,7 @@ async def test_what_was_not_written_is_an_answer_and_a_look_goes_on(store: Fault
         assert len([change for change in store.sent if claim_of("a")(change)]) == 1
 
 
+@BOTH
 async def test_i21_a_claim_that_landed_unheard_is_given_back_when_the_others_no_longer_wait_for_it(
     store: FaultStore,
 ) -> None:
@@ -59,3 +63,24 @@ async def test_i21_a_claim_that_landed_unheard_is_given_back_when_the_others_no_
             while (await ledger.load("a")).status is Status.RUNNING:  # noqa: ASYNC110 - another task gives it back
                 await anyio.sleep(0.02)
         assert (await ledger.load("a")).crashes == 0
+
+
+async def test_i21_who_is_cancelled_in_the_moment_in_which_the_grant_comes_gives_it_back() -> None:
+    """By a cancel of asyncio's own: those of anyio come a moment later, when the caller has the lease."""
+
+    class Cancels(MemoryStore):
+        async def commit(self, change: Change, /) -> Answer:
+            answer = await super().commit(change)
+            if isinstance(change, Claim):
+                asyncio.get_running_loop().call_soon(wants.cancel)  # ahead of who waits for the answer
+            return answer
+
+    async with Cancels() as store, Ledger(store, ttl=60) as ledger:
+        await ledger.submit("k", 1, id="r1")
+        wants = asyncio.ensure_future(ledger.claims.claim(ledger.claims.change("r1")))
+        with pytest.raises(asyncio.CancelledError):
+            await wants
+        with anyio.fail_after(60):
+            while (await ledger.load("r1")).status is not Status.QUEUED:  # noqa: ASYNC110 - another task gives it back
+                await anyio.sleep(0.001)
+        assert (await ledger.load("r1")).ordinal == 1

@@ -71,6 +71,7 @@ def test_a_bad_url_is_named_before_anything_is_opened_and_its_password_is_not_sh
         ("runs.db", "write sqlite:///runs.db for this file"),
         ("/tmp/x/q.db", "write sqlite:////tmp/x/q.db for this file"),
         ("runs\n.db", r"write sqlite:///runs\n.db for this file"),
+        ("all 100%.db", "write sqlite:///all 100%25.db for this file"),
         ("redis", "begins with its scheme; use one of memory://"),
         ("redis:/localhost", "write redis://host:port/db"),
         ("redis:///localhost", "write redis://host:port/db"),

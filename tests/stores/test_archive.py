@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from cli.kit import Writer, fill
-from tenure import archive
+from tenure import Ledger, archive
 from tenure.carry import Whole, bring, carried
 from tenure.core import build, canonical, journal
 from tenure.core.run import Ask, Delete, How, Row, Status, Verdict
@@ -134,6 +134,8 @@ async def test_a_code_version_that_no_store_could_give_back_is_neither_made_nor_
     assert found is not None
     with pytest.raises(InvalidId):
         bring(found, salt="5a17")
+    with pytest.raises(InvalidId):
+        Ledger(store, code_version=name)
 
 
 async def test_what_a_fork_begins_with_beside_its_journal_is_carried_too() -> None:

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from stores.postgres_kit import begun
+from tenure.core.run import Renew
 from tenure.stores import open_store
 from tenure.stores._postgres_line import HALF
 from tenure.testing.contract_case import grant_of, write
@@ -54,4 +55,21 @@ async def test_what_one_caller_asks_for_together_is_one_statement_however_much_i
         watched(store, sizes, monkeypatch)
         answers = await store.commit_many([write(grant_of(run), run, step=1) for run in held])
         assert all(getattr(answer, "ok", False) for answer in answers)
+        assert sizes == [4 * HALF]
+
+
+async def test_renewals_are_one_statement_however_many_ask_at_once(
+    postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(postgres_url, namespace=namespace) as store:
+        held = [await begun(store, f"r{number:02d}") for number in range(4 * HALF)]
+        sizes: list[int] = []
+        watched(store, sizes, monkeypatch)
+
+        async def renew(run: Any) -> None:
+            assert (await store.commit(Renew(grant=grant_of(run)))).ok
+
+        async with anyio.create_task_group() as tasks:
+            for run in held:
+                tasks.start_soon(renew, run)
         assert sizes == [4 * HALF]

@@ -30,10 +30,20 @@ async def refused(url: str, durability: str | None, match: str) -> None:
             pass
 
 
-async def test_i19_what_a_server_offers_is_named_and_what_it_lacks_refused(start_postgres: StartPostgres) -> None:
+def settings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was said of how the server is set, which a console says once."""
+    found = [record.getMessage() for record in caplog.records if getattr(record, "setting", False)]
+    caplog.clear()
+    return found
+
+
+async def test_i19_what_a_server_offers_is_named_and_what_it_lacks_refused(
+    start_postgres: StartPostgres, caplog: pytest.LogCaptureFixture
+) -> None:
     server = start_postgres()
     async with open_store(server.url) as store:
         assert store.level is Durability.LOCAL, "it flushes nothing"
+    assert ["fsync" in line for line in settings(caplog)] == [True]
     await refused(server.url, "disk", "fsync or full_page_writes is off")
     await refused(server.url, "replicated", "ANY 1")
     server.set(fsync="on", full_page_writes="on")
@@ -49,6 +59,7 @@ async def test_i19_what_a_server_offers_is_named_and_what_it_lacks_refused(start
     await refused(server.url, "disk", "synchronous_commit")
     async with open_store(server.url, allow=["async-commit"]) as store:
         assert store.level is Durability.MEMORY
+        assert ["synchronous_commit is off" in line for line in settings(caplog)] == [True]
         assert isinstance(store, Diagnosable)
         (problem,) = [one for one in await store.diagnose() if one.level is Grade.PROBLEM]
         assert "ALTER SYSTEM" in problem.fix
