@@ -51,9 +51,11 @@ async def whole(store: Store, run_id: str, /) -> Whole | None:
         try:
             found = await _read(store, record, rows)
         except CorruptRecord:
-            if _same(await store.load(run_id), record):
+            if attempt == TRIES - 1 or await store.load(run_id) == record:
                 raise
-            continue  # it was deleted while it was read, and is not damaged
+            # It was deleted while it was read, or a failover took its last commits, and it is not damaged.
+            rows = []
+            continue
         if found is not None:
             return found
         await anyio.sleep(0.001 * attempt)

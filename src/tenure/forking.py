@@ -16,7 +16,7 @@ from tenure.core.journal import State
 from tenure.core.loop import AgentState
 from tenure.core.run import Create, Row, Run
 from tenure.core.text import count
-from tenure.errors import CorruptRecord, InvalidContent, NotAllowed
+from tenure.errors import CorruptRecord, InvalidContent, NotAllowed, StoreUnavailable
 from tenure.refusals import not_found
 from tenure.store import Store
 
@@ -202,6 +202,9 @@ async def _blobs(store: Store, run: Run, kept: Iterable[str], restated: Any) -> 
         if digest not in text:
             continue
         if (data := await store.blob(run.id, digest)) is None:
+            if await store.load(run.id) != run:
+                message = f"run {run.id} moved while it was read; ask again"
+                raise StoreUnavailable(message, run_id=run.id)
             message = f"blob {digest[:16]}, which run {run.id} shows its model, is gone; restore the store"
             raise CorruptRecord(message, run=run)
         found[digest] = data

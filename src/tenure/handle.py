@@ -128,7 +128,12 @@ class Handle(Generic[Out]):
                 try:
                     run = await self.load()
                     if run.status in TERMINAL:
-                        return await self._outcome(run)
+                        try:
+                            return await self._outcome(run)
+                        except CorruptRecord:
+                            # Record and result are two reads: a failover between them may have lost both.
+                            if await self.load() == run:
+                                raise
                     await self._store.woken(["run:" + self.id], timeout=pause)
                 except UNANSWERED as error:
                     if not isinstance(error, StoreUnavailable):

@@ -10,10 +10,24 @@ from tenure.refusals import not_found
 from tenure.store import Store
 
 PAGE = 100
+TRIES = 3
 
 
 async def verified(store: Store, run_id: str, /) -> Verification:
-    """Return what verifying the run found; RunNotFound if there is none. A run that goes on meanwhile is no failure."""
+    """Return what verifying the run found; RunNotFound if there is none.
+
+    A run that goes on meanwhile is no failure, nor is one whose last commits a failover took while they were read: a
+    fault counts if the record is still the same after it was found, or if it was found each time.
+    """
+    for _ in range(TRIES - 1):
+        run, found = await _verified(store, run_id)
+        if found.ok or await _loaded(store, run_id) == run:
+            return found
+    return (await _verified(store, run_id))[1]
+
+
+async def _verified(store: Store, run_id: str) -> tuple[Run, Verification]:
+    """Return what verifying the run once found, and the record that it was held against."""
     audit, last = Audit(run_id), 0
     run = await _loaded(store, run_id)
     while True:
@@ -24,7 +38,7 @@ async def verified(store: Store, run_id: str, /) -> Verification:
             break
     await _result(store, run, audit)
     await _origin(store, audit)
-    return audit.end(run)
+    return run, audit.end(run)
 
 
 async def _loaded(store: Store, run_id: str) -> Run:
