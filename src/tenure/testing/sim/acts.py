@@ -13,6 +13,7 @@ from tenure.agent.model import ModelReply, ModelRequest
 from tenure.agent.tool import tool
 from tenure.app import App
 from tenure.core.messages import ToolCall, Usage, assistant
+from tenure.current import current_run
 from tenure.retry import TryLater
 from tenure.testing.sim.loop import PROCESS, Process
 from tenure.testing.sim.notes import Effect
@@ -50,7 +51,7 @@ def acts() -> App:
 
     @tool
     async def look(run: str, name: str) -> str:
-        _note(run, f"tool:{name}", 0)
+        _note(run, f"tool:{name}")
         await anyio.sleep(_cast().drawn.choice((0.0, 0.02, 0.3)))
         return f"{run}/{name}"
 
@@ -59,12 +60,12 @@ def acts() -> App:
 
 
 async def _work(run: ActiveRun[Any], name: str) -> str:
-    _note(run.id, f"step:{name}", run.attempt)
+    _note(run.id, f"step:{name}")
     cast = _cast()
     await anyio.sleep(cast.drawn.choice((0.0, 0.02, 0.3, cast.story.ttl_s * 1.6)))
     # The second half of a longer step: nothing is written before it, so only the lease's own deadline stops it.
     run.check()
-    _note(run.id, f"half:{name}", run.attempt)
+    _note(run.id, f"half:{name}")
     return f"{run.id}/{name}"
 
 
@@ -79,7 +80,7 @@ class _Model:
 
     async def ask(self, request: ModelRequest, /) -> ModelReply:
         """Return the answer of this step."""
-        _note(request.run_id, f"model:{request.step}", request.attempt)
+        _note(request.run_id, f"model:{request.step}")
         cast = _cast()
         await anyio.sleep(cast.drawn.choice((0.01, 0.3, cast.story.ttl_s * 1.2)))
         if request.step >= TURNS:
@@ -100,7 +101,7 @@ def _cast() -> Cast:
     return cast
 
 
-def _note(run_id: str, name: str, attempt: int) -> None:
-    process = _process()
-    effect = Effect(at_s=_cast().loop.now_s, process=process.name, run=run_id, name=name, attempt=attempt)
+def _note(run_id: str, name: str) -> None:
+    process, token = _process(), current_run().token
+    effect = Effect(at_s=_cast().loop.now_s, process=process.name, run=run_id, name=name, token=token)
     process.cast.played.effects.append(effect)

@@ -124,34 +124,46 @@ def _of_tokens(played: Played, found: list[Decided]) -> Iterator[str]:
 def _of_effects(played: Played, run_id: str, found: list[Decided]) -> Iterator[str]:
     """I5, I12, I14: who may call, and what is not called again."""
     claims: list[tuple[float, int, str]] = []
-    landed: dict[str, float] = {}
+    held: dict[int, int] = {}  # which of the claims a token goes back to
     for index, decided in enumerate(found):
-        if decided.answer.verdict is not Verdict.LANDED:
+        if not _made(decided) or decided.after is None or decided.after.status is not Status.RUNNING:
             continue
-        if isinstance(decided.change, Claim) and decided.after is not None and decided.after.status is Status.RUNNING:
+        if isinstance(decided.change, Claim):
+            held[decided.after.token] = len(claims)
             claims.append((decided.at_s, index, decided.process))
-    _, rows = played.ends.get(run_id, (None, []))
-    rows_at = {d.change.row.digest: d.at_s for d in found if isinstance(d.change, Commit) and _made(d)}
-    for row in rows:
-        for name in _names(row):
-            landed.setdefault(name, rows_at.get(row.digest, NEVER))
+        elif isinstance(decided.change, Reattach) and decided.change.grant.token in held:
+            held[decided.after.token] = held[decided.change.grant.token]
+    landed = _landed(played, run_id, found)
     forward = any(blow.what == "step" and blow.length > 0 for blow in played.fell)
     for effect in played.effects:
         if effect.run != run_id:
             continue
         name = effect.name
-        if effect.at_s > landed.get(name, NEVER):
-            yield f"I14 {name} was called at {effect.at_s:.3f} s, though its answer landed at {landed[name]:.3f} s"
-        at = bisect_right(claims, (effect.at_s, len(found), ""))
-        own = max((i for i in range(at) if claims[i][2] == effect.process), default=None)
-        if own is None:
+        at = bisect_right(claims, (effect.at_s, len(found), "")) - 1
+        own = held.get(effect.token)
+        if own is None or claims[own][2] != effect.process:
             yield f"I12 {effect.process} called {name} at {effect.at_s:.3f} s without ever having claimed the run"
-        elif own < at - 1 and not forward:
-            since, until = claims[own][1], claims[at - 1][1]
+            continue
+        answer_s, token = landed.get(name, (NEVER, 0))
+        # Who was let in after it may have answers that it does not see; whether it may call at all is I5.
+        if effect.at_s > answer_s and (own == at or held.get(token) == own):
+            yield f"I14 {name} was called at {effect.at_s:.3f} s, though its answer landed at {answer_s:.3f} s"
+        if own < at and not forward:
+            since, until = claims[own][1], claims[at][1]
             # Who was evicted or cancelled learns of it a little later; a promotion may have forgotten the grant.
             ended = any(isinstance(d.change, End) and _made(d) for d in found[since:until])
             if not ended and not any(claims[own][0] <= lost[1] <= effect.at_s for lost in played.lost_s):
-                yield f"I5 {effect.process} called {name} at {effect.at_s:.3f} s, after {claims[at - 1][2]} was let in"
+                yield f"I5 {effect.process} called {name} at {effect.at_s:.3f} s, after {claims[at][2]} was let in"
+
+
+def _landed(played: Played, run_id: str, found: list[Decided]) -> dict[str, tuple[float, int]]:
+    """When the answer to each call landed that is in the journal, and by whose token."""
+    rows_at = {d.change.row.digest: d.at_s for d in found if isinstance(d.change, Commit) and _made(d)}
+    landed: dict[str, tuple[float, int]] = {}
+    for row in played.ends.get(run_id, (None, []))[1]:
+        for name in _names(row):
+            landed.setdefault(name, (rows_at.get(row.digest, NEVER), row.token))
+    return landed
 
 
 def _made(decided: Decided) -> bool:

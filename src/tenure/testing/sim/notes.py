@@ -17,13 +17,13 @@ from tenure.testing.sim.story import Blow, Story
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A call of the user's code: that it began, in which process, for which call of which run."""
+    """A call of the user's code: that it began, in which process, for which call of which run, by which grant."""
 
     at_s: float
     process: str
     run: str
     name: str
-    attempt: int
+    token: int
 
 
 @dataclass(slots=True, kw_only=True)
