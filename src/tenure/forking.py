@@ -187,15 +187,15 @@ async def forked(
             fork={"run": run.id, "seq": found.seq, "head": found.head, "step": found.step},
             state=state,
             agent=agent,
-            blobs=await _blobs(store, run, found.blobs, [state, agent]),
+            blobs=await blobs(store, run, found.blobs, [state, agent]),
         )
     except InvalidContent as error:
         message = f"what run {run.id} had come to does not fit the one event that begins a fork ({error.message})"
         raise InvalidContent(f"{message}; fork it at an earlier place, or retry it from its input") from None
 
 
-async def _blobs(store: Store, run: Run, kept: Iterable[str], restated: Any) -> dict[str, bytes]:
-    """What stands beside the journal and is named in what is restated: media, and results that were cut."""
+async def blobs(store: Store, run: Run, kept: Iterable[str], restated: Any) -> dict[str, bytes]:
+    """Return what stands beside the journal and is named in what is restated: media, and results that were cut."""
     text = canonical.encode(restated, depth=canonical.RESTATED_DEPTH).decode()
     found: dict[str, bytes] = {}
     for digest in sorted(kept):
@@ -239,7 +239,7 @@ async def retried(store: Store, run: Run, /, *, code_version: str) -> Create:
             fork=fork,
             state=start["state"],
             agent=start.get("agent"),
-            blobs=await _blobs(store, run, named_blobs(rows), [start["state"], start.get("agent")]),
+            blobs=await blobs(store, run, named_blobs(rows), [start["state"], start.get("agent")]),
         )
     return build.create(
         run=new_id,
