@@ -124,15 +124,17 @@ def _of_tokens(played: Played, found: list[Decided]) -> Iterator[str]:
 def _of_effects(played: Played, run_id: str, found: list[Decided]) -> Iterator[str]:
     """I5, I12, I14: who may call, and what is not called again."""
     claims: list[tuple[float, int, str]] = []
-    held: dict[int, int] = {}  # which of the claims a token goes back to
+    # Which of the claims a process's token goes back to; by a clock that was set back two processes may have had it.
+    held: dict[tuple[str, int], int] = {}
     for index, decided in enumerate(found):
         if not _made(decided) or decided.after is None or decided.after.status is not Status.RUNNING:
             continue
+        process, token = decided.process, decided.after.token
         if isinstance(decided.change, Claim):
-            held[decided.after.token] = len(claims)
-            claims.append((decided.at_s, index, decided.process))
-        elif isinstance(decided.change, Reattach) and decided.change.grant.token in held:
-            held[decided.after.token] = held[decided.change.grant.token]
+            held[process, token] = len(claims)
+            claims.append((decided.at_s, index, process))
+        elif isinstance(decided.change, Reattach) and (process, decided.change.grant.token) in held:
+            held[process, token] = held[process, decided.change.grant.token]
     landed = _landed(played, run_id, found)
     forward = any(blow.what == "step" and blow.length > 0 for blow in played.fell)
     for effect in played.effects:
@@ -140,13 +142,13 @@ def _of_effects(played: Played, run_id: str, found: list[Decided]) -> Iterator[s
             continue
         name = effect.name
         at = bisect_right(claims, (effect.at_s, len(found), "")) - 1
-        own = held.get(effect.token)
-        if own is None or claims[own][2] != effect.process:
+        own = held.get((effect.process, effect.token))
+        if own is None:
             yield f"I12 {effect.process} called {name} at {effect.at_s:.3f} s without ever having claimed the run"
             continue
         answer_s, token = landed.get(name, (NEVER, 0))
         # Who was let in after it may have answers that it does not see; whether it may call at all is I5.
-        if effect.at_s > answer_s and (own == at or held.get(token) == own):
+        if effect.at_s > answer_s and (own == at or token == effect.token):
             yield f"I14 {name} was called at {effect.at_s:.3f} s, though its answer landed at {answer_s:.3f} s"
         if own < at and not forward:
             since, until = claims[own][1], claims[at][1]
