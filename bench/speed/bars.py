@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from pydoc_data.topics import topics
 
 PAIRS = 15
 SLICE_S = 0.06
@@ -146,18 +147,29 @@ def spread(numbers: Sequence[float]) -> Found:
 
 
 @cache
-def step_text() -> str:
-    """Return about 2.8 KB of text."""
-    words = ("the", "worker", "reads", "a", "page", "of", "results", "and", "writes", "down", "what", "it", "says")
-    return " ".join(words[(n * 7 + n // 13) % len(words)] + str(n * n % 997) for n in range(360))[:2700]
+def prose() -> str:
+    """Return 400 KB of English text: what `help()` shows of the language, its spaces and lines run together.
+
+    A conversation does not repeat itself, and text made of a few words does: a server that packs its pages would pack
+    400 such steps to almost nothing, where of this it keeps a third, as of the conversations of real agents.
+    """
+    return " ".join(" ".join(topics.values()).split())
+
+
+def text_at(place: int, length: int) -> str:
+    """Return so many characters of that text, from a place on that may lie behind its end."""
+    text = prose()
+    found = text[place % len(text) :][:length]
+    while len(found) < length:
+        found += text[: length - len(found)]
+    return found
 
 
 def step_of(number: int) -> dict[str, object]:
     """Return what a step of an agent adds, about 3 KB: a message and the call that it makes."""
-    place = number * 37 % 2000
-    text = step_text()
+    text = text_at(number * 2700, 2700)
     return {
         "role": "assistant",
-        "content": f"{number:08d} {text[place:]} {text[:place]}",
-        "calls": [{"id": f"call-{number:08d}", "tool": "search", "arguments": {"query": text[place : place + 120]}}],
+        "content": f"{number:08d} {text}",
+        "calls": [{"id": f"call-{number:08d}", "tool": "search", "arguments": {"query": text[:120]}}],
     }

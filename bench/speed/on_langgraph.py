@@ -1,12 +1,15 @@
 """The rows beside LangGraph's savers: one superstep for each agent step, and next to it our checkpoint of that step.
 
 A graph whose state is the conversation, `durability="sync"` (by default a write trails the next step). Its node ends
-the step: it adds the message, and makes our checkpoint of it while the clock of theirs stands still.
+the step: it adds the message, and makes our checkpoint of it while the clock of theirs stands still. Ours is made of
+several runs in turn, all as long as theirs: the first finds the caches of the machine full of their conversation, which
+it would not in a process of its own; the median of them counts.
 """
 
 from __future__ import annotations
 
 import operator
+import statistics
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,8 +20,10 @@ import redis.asyncio
 
 from speed.bars import LATE_PLOT, Bar, Found, Setting, ratio, step_of
 from speed.holding import curve, hold, redis_server, sqlite_url
+from tenure.lease import Lease
 
 STEPS = 420
+RUNS = 5
 LATE = slice(399, 419)
 
 
@@ -62,12 +67,19 @@ async def postgres_saver(_: Setting, url: str) -> AsyncIterator[Any]:
         yield saver
 
 
+async def took_s(lease: Lease, message: dict[str, Any]) -> float:
+    """Return the seconds that our checkpoint of a message takes."""
+    begun = time.perf_counter()
+    await lease.checkpoint(message)
+    return time.perf_counter() - begun
+
+
 async def late_step(setting: Setting, saver: Saver, url_of: Callable[[Setting], str], name: str) -> Found:
     """Compare steps from 400 on, pair by pair: the saver's, and ours of the same message."""
     from langgraph.graph import END, START, StateGraph
 
     url = url_of(setting)
-    held = await hold(setting, url)
+    held = await hold(setting, url, RUNS)
     ours: list[float] = []
     theirs: list[float] = []
     left = [time.perf_counter()]
@@ -75,9 +87,7 @@ async def late_step(setting: Setting, saver: Saver, url_of: Callable[[Setting], 
     async def agent(state: Conversation) -> dict[str, list[dict[str, Any]]]:
         theirs.append(time.perf_counter() - left[0])
         message = step_of(len(state["messages"]))
-        begun = time.perf_counter()
-        await held.leases[0].checkpoint(message)
-        ours.append(time.perf_counter() - begun)
+        ours.append(statistics.median([await took_s(lease, message) for lease in held.leases]))
         left[0] = time.perf_counter()
         return {"messages": [message]}
 

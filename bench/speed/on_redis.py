@@ -8,7 +8,7 @@ from typing import Any
 
 import redis.asyncio
 
-from speed.bars import RATE_PLOT, Bar, Found, Repeat, Setting, adjacent, cost, rates, ratio, spread, step_of, step_text
+from speed.bars import RATE_PLOT, Bar, Found, Repeat, Setting, adjacent, cost, rates, ratio, spread, step_of, text_at
 from speed.holding import Held, granted, hold, redis_server
 from tenure.core import build, canonical, journal
 from tenure.core.run import Claim, How, Renew
@@ -51,15 +51,14 @@ async def large(setting: Setting) -> Found:
     """Compare a checkpoint of 256 KB with a SET of the same bytes."""
     server = redis_server(setting, "everysec")
     held, client = await hold(setting, server.url), client_of(setting, server.url)
-    payload = (step_text() * (LARGE_BYTES // 2000))[: LARGE_BYTES - 16]
+    payloads = [text_at(number * 7919, LARGE_BYTES - 16) for number in range(16)]
 
     async def ours(times: int) -> None:
         for _ in range(times):
             held.step += 1
-            at = held.step * 7919 % LARGE_BYTES  # no two are alike
-            await held.leases[0].checkpoint(f"{held.step:010d}{payload[at:]}{payload[:at]}")
+            await held.leases[0].checkpoint(payloads[held.step % len(payloads)])
 
-    data = canonical.encode(f"{0:010d}{payload}")
+    data = canonical.encode(payloads[0])
 
     async def bare(times: int) -> None:
         for _ in range(times):

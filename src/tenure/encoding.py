@@ -1,5 +1,6 @@
 """The canonical bytes of what a holder writes, by a faster encoder: nearly all that a step adds is texts in objects.
 
+The encoder is orjson's where it is installed, else pydantic's: both write texts and whole numbers as RFC 8785 has them.
 `core/canonical.py` says what the bytes are and what is refused. Here only what is sure to come out the same is written;
 the rest is left to it, and so is every refusal.
 """
@@ -31,9 +32,13 @@ def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
 
 @cache
 def _encoder() -> Callable[[Any], bytes]:
-    from pydantic_core import to_json
+    try:
+        from orjson import dumps
+    except ImportError:
+        from pydantic_core import to_json
 
-    return to_json
+        return to_json
+    return dumps
 
 
 def _ordered(value: Any, depth: int, left: list[int]) -> Any:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from collections.abc import Iterator
 from enum import IntEnum, StrEnum
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_core import to_json
 
 from tenure import encoding
 from tenure.core import canonical, journal
 from tenure.errors import InvalidContent
+
+
+@pytest.fixture(autouse=True, scope="module", params=[orjson.dumps, to_json], ids=["orjson", "pydantic"])
+def encoder(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(encoding, "_encoder", lambda: request.param)
+        yield
 
 
 class Level(IntEnum):
@@ -85,3 +97,17 @@ def test_i26_what_holds_itself_is_refused_alike() -> None:
     value += [value, value]
     assert said(encoding.event, value) == said(journal.event, value)
     assert "nested deeper" in said(encoding.event, value)
+
+
+@pytest.mark.parametrize("hidden", ["", "orjson"])
+def test_which_encoder_it_is_depends_on_what_is_installed(hidden: str) -> None:
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({hidden.split()!r}))\n"
+        "from tenure import encoding\n"
+        "print(encoding._encoder().__module__, encoding.event('record', value={'b': [1], 'a': 'x'}).decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "pydantic_core._pydantic_core" if hidden else "orjson",
+        '{"scope":"","type":"record","value":{"a":"x","b":[1]}}',
+    ]

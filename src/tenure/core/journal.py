@@ -77,8 +77,7 @@ def body(events: Sequence[bytes], effects: Mapping[str, Any], /) -> bytes:
     step = effects.get("step")
     # Nearly every commit ends a step and does nothing else.
     shown = b'{"step":%d}' % step if step and len(effects) == 1 else canonical.encode(dict(effects))
-    head = b'{"effects":' + shown + b',"events":['
-    data = head + b",".join(events) + b"]}"
+    data = b"".join((b'{"effects":', shown, b',"events":[', b",".join(events), b"]}"))
     if len(data) > canonical.MAX_COMMIT_BYTES:
         message = (
             f"a commit of {len(data)} bytes is over the limit of {canonical.MAX_COMMIT_BYTES}; "
@@ -96,8 +95,9 @@ def row(run_id: str, seq: int, prev: str, data: bytes, grant: Grant | None, /) -
 
 def chain(run_id: str, seq: int, token: int, mark: str, prev: str, data: bytes) -> str:  # noqa: PLR0917 - hot path
     """Return the digest of a row, which covers its predecessor's."""
-    head = f"tenure1\n{run_id}\n{seq}\n{token}\n{mark}\n{prev}\n".encode()
-    return hashlib.sha256(head + data).hexdigest()
+    digest = hashlib.sha256(f"tenure1\n{run_id}\n{seq}\n{token}\n{mark}\n{prev}\n".encode())
+    digest.update(data)  # joined before, a large body would be copied once more
+    return digest.hexdigest()
 
 
 def events_of(found: Row, /) -> list[dict[str, Any]]:
