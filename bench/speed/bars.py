@@ -159,10 +159,9 @@ def prose() -> str:
 def text_at(place: int, length: int) -> str:
     """Return so many characters of that text, from a place on that may lie behind its end."""
     text = prose()
-    found = text[place % len(text) :][:length]
-    while len(found) < length:
-        found += text[: length - len(found)]
-    return found
+    place %= len(text)
+    found = text[place : place + length]
+    return found if len(found) == length else found + text[: length - len(found)]
 
 
 def step_of(number: int) -> dict[str, object]:

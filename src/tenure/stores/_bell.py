@@ -59,7 +59,7 @@ class Bell:
                 if len(self._rung) > REMEMBERED:
                     self._for_all = max(self._for_all, self._rung.popitem(last=False)[1])
             waiting = self._waiting.values()
-            called = [(ring, event) for topics, ring, event in waiting if topic is None or topic in topics]
+            called = [(ring, event.set) for topics, ring, event in waiting if topic is None or topic in topics]
         ring_all(called)
 
     def heard(self) -> Heard:

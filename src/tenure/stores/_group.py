@@ -1,16 +1,20 @@
 """Group commit: many callers, one writer, one transaction; and the way back from a thread to the loops that wait.
 
 What is asked for waits in a line. The writer takes one, drains what else waits, does all of it together and answers
-all. Who is cancelled before its turn is withdrawn and nothing was done; after that only the wait is dropped, because
-what was sent may land. asyncio and trio are served alike, several loops at once.
+all. Where the last batch was of one, a request is lined up at once, else when the tasks of its turn have had theirs.
+Who is cancelled before its turn is withdrawn and nothing was done; after that only the wait is dropped, because what
+was sent may land. asyncio and trio are served alike, several loops at once.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -23,7 +27,8 @@ LIMIT = 256
 
 T = TypeVar("T")
 R = TypeVar("R")
-Ring = Callable[[Callable[[], object]], object]
+Callback = Callable[[], object]
+Ring = Callable[[Callback], object]
 
 
 def ring_here() -> Ring:
@@ -33,23 +38,45 @@ def ring_here() -> Ring:
     return ring
 
 
-def soon_here() -> Ring:
-    """Return what has a callback run on the loop of the calling task when the tasks of this turn have had theirs."""
+def ring_all(rings: Iterable[tuple[Ring, Callback]]) -> None:
+    """Run every callback on its own loop, with one call a loop; a loop that has ended waits for nothing."""
+    by_loop: dict[Ring, list[Callback]] = {}
+    for ring, callback in rings:
+        by_loop.setdefault(ring, []).append(callback)
+    for ring, callbacks in by_loop.items():
+        with contextlib.suppress(RuntimeError):
+            ring(partial(_call_all, callbacks))
+
+
+def _call_all(callbacks: Iterable[Callback]) -> None:
+    for callback in callbacks:
+        callback()
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """What one caller waits for: how its loop is told, and how many answers are left."""
+
+    left: int
+    ring: Ring
+    soon: Ring  # only on the loop: what it is given runs when the tasks of this turn have had theirs
+    tell: Callback
+    told: Callable[[], Awaitable[object]]
+
+
+def _asked(left: int) -> Asked:
     native: Any = current_token().native_token
-    ring: Ring = getattr(native, "call_soon", None) or native.run_sync_soon
-    return ring
+    if isinstance(native, asyncio.AbstractEventLoop):
+        # A future of the loop, because an event costs twice as much, and this is most of what a lone request costs.
+        done = native.create_future()
+        return Asked(left, native.call_soon_threadsafe, native.call_soon, partial(_settle, done), lambda: done)
+    event = anyio.Event()
+    return Asked(left, native.run_sync_soon, native.run_sync_soon, event.set, event.wait)
 
 
-def ring_all(rings: Sequence[tuple[Ring, anyio.Event]]) -> None:
-    """Set every event on its own loop, with one call a loop; a loop that has ended waits for nothing."""
-    by_loop: dict[Ring, list[anyio.Event]] = {}
-    for ring, event in rings:
-        by_loop.setdefault(ring, []).append(event)
-    for ring, events in by_loop.items():
-        try:
-            ring(lambda events=events: [event.set() for event in events])  # type: ignore[misc]
-        except RuntimeError:
-            continue
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,84 +84,108 @@ class Slot(Generic[T, R]):
     """One item in the line, and its answer."""
 
     item: T
-    ring: Ring
-    done: anyio.Event
+    asked: Asked
     answer: R | Exception | None = None
     taken: bool = False
     withdrawn: bool = False
 
 
 class Line(Generic[T, R]):
-    """What waits for one writer. `ask` belongs to tasks of any loop, `take` and `give` to the writer's thread."""
+    """What waits for one writer. `ask` belongs to tasks of any loop, `take` and `give` to the writer's thread.
+
+    A queue in C and not a condition: half of what a lone request costs is the way to the thread and back.
+    """
 
     def __init__(self, *, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._waiting: deque[Slot[T, R]] = deque()
+        self._waiting: SimpleQueue[Slot[T, R] | None] = SimpleQueue()  # None only has the writer look up
+        self._guard = threading.Lock()
         self._closed = False
+        self._alone = True  # whether the last batch was of one
         self._gathered: dict[Ring, list[Slot[T, R]]] = {}
-        self.turn = threading.Condition()
 
     async def ask(self, items: Sequence[T], /) -> list[R | Exception]:
         """Return the answer to each item, in order; items asked for together stand together in the line."""
-        ring, soon = ring_here(), soon_here()
-        slots: list[Slot[T, R]] = [Slot(item=item, ring=ring, done=anyio.Event()) for item in items]
-        with self.turn:
+        asked = _asked(len(items))
+        soon = asked.soon
+        slots: list[Slot[T, R]] = [Slot(item=item, asked=asked) for item in items]
+        with self._guard:
             if self._closed:
                 message = "the store is closed; open it again with `async with store:`"
                 raise NotAllowed(message)
-            gathered = self._gathered.setdefault(soon, [])
-            gathered += slots
-        if len(gathered) == len(slots):
-            # Not at once: what other tasks of this turn of the loop ask for goes into the same transaction.
-            soon(lambda: self._line_up(soon))
+            if self._alone and not self._gathered:
+                self._line_up(slots)
+            elif gathered := self._gathered.get(soon):
+                gathered += slots
+            else:
+                # Not at once: what other tasks of this turn of the loop ask for goes into the same transaction.
+                self._gathered[soon] = slots[:]
+                soon(lambda: self._flush(soon))
         try:
-            for slot in slots:
-                await slot.done.wait()
+            if slots:
+                await asked.told()
         except BaseException:
-            with self.turn:
+            with self._guard:
                 for slot in slots:
                     slot.withdrawn = not slot.taken
             raise
         return [slot.answer for slot in slots]  # type: ignore[misc]
 
-    def _line_up(self, soon: Ring) -> None:
-        with self.turn:
-            self._waiting.extend(self._gathered.pop(soon, ()))
-            self.turn.notify()
+    def _line_up(self, slots: Iterable[Slot[T, R]]) -> None:
+        for slot in slots:
+            self._waiting.put(slot)
 
-    def take(self, patience: Callable[[], float | None] = lambda: None) -> list[Slot[T, R]]:
-        """Return what waits, after a wait for it of at most `patience` seconds (asked under `turn`); None waits on."""
-        with self.turn:
-            if not self._waiting and not self._closed:
-                self.turn.wait(patience())
-            batch: list[Slot[T, R]] = []
-            while self._waiting and len(batch) < self._limit:
-                slot = self._waiting.popleft()
-                if not slot.withdrawn:
-                    slot.taken = True
-                    batch.append(slot)
-            return batch
+    def _flush(self, soon: Ring) -> None:
+        with self._guard:
+            self._line_up(self._gathered.pop(soon, ()))
+
+    def take(self, patience: float | None = None) -> list[Slot[T, R]]:
+        """Return what waits, after a wait for it of at most `patience` seconds; None waits on, until `look_up`."""
+        batch: list[Slot[T, R]] = []
+        try:
+            slot = self._waiting.get(timeout=patience)
+            with self._guard:
+                while True:
+                    if slot is not None and not slot.withdrawn:
+                        slot.taken = True
+                        batch.append(slot)
+                    if len(batch) >= self._limit:
+                        break
+                    slot = self._waiting.get_nowait()
+        except Empty:
+            pass
+        if batch:
+            self._alone = len(batch) == 1
+        return batch
+
+    def look_up(self) -> None:
+        """Have `take` return, if with nothing."""
+        self._waiting.put(None)
 
     @property
     def ended(self) -> bool:
         """Return whether the line is closed and everything in it was taken."""
-        return self._closed and not self._waiting
+        return self._closed and self._waiting.empty()
 
     def close(self) -> None:
         """Let nothing more in; what stands in the line is still served."""
-        with self.turn:
+        with self._guard:
             self._closed = True
             for gathered in self._gathered.values():
-                self._waiting.extend(gathered)
+                self._line_up(gathered)
             self._gathered.clear()
-            self.turn.notify()
+            self.look_up()
 
 
 def give(slots: Sequence[Slot[T, R]], answers: Sequence[R | Exception], /) -> None:
     """Answer all of a batch, with one call to each loop that waits."""
+    told: list[tuple[Ring, Callback]] = []
     for slot, answer in zip(slots, answers, strict=True):
-        slot.answer = answer
-    ring_all([(slot.ring, slot.done) for slot in slots])
+        slot.answer, asked = answer, slot.asked
+        asked.left -= 1
+        if asked.left == 0:
+            told.append((asked.ring, asked.tell))
+    ring_all(told)
 
 
 class BatchFailed(Exception):

@@ -37,6 +37,7 @@ class Desk:
         self._connect = connect
         self._perform = perform
         self._changed = changed
+        self._guard = threading.Lock()  # of the count: several loops may watch
         self._watchers = 0
         self._next_look = 0.0
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -59,13 +60,13 @@ class Desk:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """While entered, `changed` is called soon after another connection has changed the file, this one never."""
-        with self._line.turn:
+        with self._guard:
             self._watchers += 1
-            self._line.turn.notify()
+        self._line.look_up()
         try:
             yield
         finally:
-            with self._line.turn:
+            with self._guard:
                 self._watchers -= 1
 
     async def stop(self) -> None:
@@ -91,7 +92,7 @@ class Desk:
         give(opening, [None])
         with contextlib.closing(connection):
             while not self._line.ended:
-                if slots := self._line.take(self._patience):
+                if slots := self._line.take(self._patience()):
                     give(slots, self._answers(connection, [slot.item for slot in slots]))
                 version = self._look(connection, version)
 
