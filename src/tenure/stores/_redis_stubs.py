@@ -89,7 +89,7 @@ class Stubs:
 
     def plain(self, change: Change, /) -> bytes | None:
         """Return the packed call of a commit that says no more than its row, as nearly all do; None for any other."""
-        if type(change) is not Commit or not _is_plain(change):
+        if type(change) is not Commit or not _is_plain(change) or len(change.row.body) > LARGE_BYTES:
             return None
         keys, run = self.keys, change.grant.run
         named = ("EVALSHA", script("commit")[1], 4, keys.meta, keys.history, keys.run(run), keys.log(run))
@@ -139,9 +139,12 @@ class Stubs:
     def _commit(self, change: Commit) -> Call:
         row, keys = change.row, self.keys
         staged = _large(row, change.blobs)
+        named = [keys.run(change.run), keys.log(change.run)]
+        if staged and _is_plain(change):
+            args = [*_args_of_row(change, b""), "big"]
+            return self._with_payloads("commit", [*named, keys.large(change.run)], args, change.run, staged)
         rest = self._rest_of_commit(change, [name for name, _, _ in staged])
         small = sorted(set(change.blobs) - {name for name, _, _ in staged})
-        named = [keys.run(change.run), keys.log(change.run)]
         if rest:
             status = change.status or Status.RUNNING
             named += [keys.large(change.run), keys.blobs(change.run), keys.inbox(change.run)]
@@ -238,7 +241,6 @@ def _is_plain(change: Commit, /) -> bool:
         (c.status is None and c.failures is None and c.inbox_seq is None and c.requests is None)
         and (c.wants is None and c.tags is None and c.outcome is None)
         and not (c.base or c.consume or c.blobs)
-        and len(c.row.body) <= LARGE_BYTES
     )
 
 
