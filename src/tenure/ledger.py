@@ -293,7 +293,7 @@ class Ledger:
             change = self.redaction.change(change)
         answer = await resend(self.clock, self.store.commit, change, within_s=MAX_RESEND_S)
         if not answer.ok:
-            raise error_of(answer, change.run)
+            raise error_of(answer, change.run, kind=change.kind if isinstance(change, Create) else "")
         if answer.run is None:
             raise RunNotFound(f"run {change.run} is gone; it was deleted, submit it anew", run_id=change.run)
         return answer.run

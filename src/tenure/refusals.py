@@ -27,8 +27,8 @@ from tenure.errors import (
 )
 
 
-def error_of(answer: Answer, run_id: str, /) -> TenureError:
-    """Return the error of a refused change that needs no grant."""
+def error_of(answer: Answer, run_id: str, /, *, kind: str = "") -> TenureError:
+    """Return the error of a refused change that needs no grant; `kind` is that of a run that was to be created."""
     run, why = answer.run, answer.why
     match why:
         case Why.ABSENT:
@@ -40,9 +40,7 @@ def error_of(answer: Answer, run_id: str, /) -> TenureError:
         case Why.CONFLICT if answer.item is not None and answer.item.ask in (Ask.DECIDE, Ask.REVOKE):
             return _decided(answer.item, run, run_id)
         case Why.CONFLICT:
-            what = f"{answer.item.id} of run {run_id}" if answer.item is not None else run_id
-            message = f"{what} is taken by other content, which stays as it is; use another id or send the same content"
-            return RunConflict(message, run=run, run_id=run_id)
+            return RunConflict(_taken(answer, run_id, kind), run=run, run_id=run_id)
         case Why.MOVED:
             message = f"somebody held or released run {run_id} since it was looked at; look again, then decide"
             return RunConflict(message, run=run, run_id=run_id)
@@ -134,6 +132,14 @@ def _a_worker_of(run: Run | None) -> str:
 
 
 _HOW = {"approve": ": approved", "reject": ": rejected"}
+
+
+def _taken(answer: Answer, run_id: str, kind: str) -> str:
+    if answer.run is not None and kind:
+        by = "with another input" if answer.run.kind == kind else f"of kind {answer.run.kind}"
+        return f"{run_id} is taken by a run {by}, which stays as it is; use another id, or send what began that run"
+    what = f"{answer.item.id} of run {run_id}" if answer.item is not None else run_id
+    return f"{what} is taken by other content, which stays as it is; use another id or send the same content"
 
 
 def _decided(item: Item, run: Run | None, run_id: str) -> RequestClosed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -24,6 +25,19 @@ GROUPS = (
 )
 """Modules of this package with commands, in the order in which help lists them."""
 
+ELSEWHERE = {
+    **dict.fromkeys(("status", "list", "ls", "ps"), "runs"),
+    "import": "store import FILE",
+    "export": "store export FILE",
+    "logs": "tail RUN",
+    "follow": "tail RUN",
+    "start": "worker MODULE:APP",
+    "run": "submit KIND",
+    "approve": "approvals approve RUN",
+    "deny": "approvals reject RUN",
+    "kill": "cancel RUN",
+}
+"""What other programs call a command that has another name here."""
 SPELLED = {"--json": "-o json", "--jsonl": "-o jsonl", "--format": "-o json"}
 
 
@@ -125,6 +139,10 @@ def invoke(arguments: Sequence[str], /) -> int:
 def _point(error: Any) -> None:
     """Say how an option is written that stands before the command, or that other programs spell otherwise."""
     name, ctx = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    asked = re.match(r"No such command '(\S+)'", error.message)
+    if asked and ctx is not None and ctx.parent is None and (here := ELSEWHERE.get(asked[1])):
+        error.message = f"No such command {asked[1]!r}; write `{ctx.command_path} {here}`"
+        return
     if not name or ctx is None:
         return
     root, _, command = ctx.command_path.partition(" ")
@@ -134,6 +152,8 @@ def _point(error: Any) -> None:
         written = f"`{root} {name}{value} {command} ...`"
     elif name in SPELLED and any("-o" in own.opts for own in ctx.command.params):
         written = SPELLED[name]
+    elif name in {"-o", "--output"} and any("--file" in own.opts for own in ctx.command.params):
+        written = "--file FILE"
     else:
         return
     error.message, error.possibilities = f"{error.message}; write {written}", None

@@ -40,8 +40,11 @@ def register(app: typer.Typer, /) -> None:
 
 async def export_runs(
     place: Place,
+    to: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="Where to; stdout if not given.")] = "-",
     *,
-    file: Annotated[str, typer.Option("--file", metavar="FILE", help="Where to; - is stdout.")] = "-",
+    file: Annotated[
+        str, typer.Option("--file", metavar="FILE", show_default=False, help="The same, as an option.")
+    ] = "-",
     run: Annotated[list[str] | None, typer.Option(show_default=False, help="Only this run; may be repeated.")] = None,
     status: Annotated[
         list[str] | None, typer.Option(show_default=False, help="Only these; may be repeated, or split by commas.")
@@ -58,6 +61,10 @@ async def export_runs(
     from tenure.errors import CorruptRecord
     from tenure.store import Where
 
+    if "-" not in (to, file):
+        message = f"two files are named, {to} and {file}; name one"
+        raise UsageError(message)
+    file = file if to == "-" else to
     wanted = [ids.run_id(one) for one in run or []]
     where = Where(status=read_statuses(status or []), kind=kind)
     writer, said = archive.Writer(), Trouble()

@@ -48,6 +48,7 @@ def open_store(
     may fail (StoreUnsafe says which). InvalidUrl, InvalidId or MissingExtra say what to change; none shows a
     password.
     """
+    url = _spelling.lower(url)
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -20,6 +20,12 @@ _AFTER = {
 _FILES = (".db", ".sqlite", ".sqlite3")
 
 
+def lower(url: str, /) -> str:
+    """Return the URL with its scheme in lower case, in which everybody looks for it."""
+    scheme, mark, rest = url.partition(":")
+    return f"{scheme.lower()}{mark}{rest}"
+
+
 def unknown(url: str, scheme: str, /) -> InvalidUrl:
     """Return the error for a scheme that no store has; what may be a password is not repeated."""
     if scheme:

@@ -77,7 +77,7 @@ def tenure_place(request: pytest.FixtureRequest, tenure_url: str) -> Iterator[Te
 
 def takes_a_clock(url: str, /) -> bool:
     """Return whether a store of this URL goes by a clock that it is given."""
-    return url.startswith(("memory:", "sqlite:")) or "testing=on" in url
+    return url.lower().startswith(("memory:", "sqlite:")) or "testing=on" in url
 
 
 @pytest.fixture

@@ -242,7 +242,7 @@ def inbox(items: Iterable[Item], /) -> Table:
                 Cell(item.name),
                 Cell("consumed" if item.consumed else "new"),
                 Cell(item.id),
-                Cell(cut(readable(item.body), TEXT_WIDTH)),
+                Cell("(in the journal)" if item.consumed else cut(readable(item.body), TEXT_WIDTH)),
             )
             for item in items
         ),
