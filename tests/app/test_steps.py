@@ -10,7 +10,7 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from app.calls import fleet
+from app.calls import Fleet, fleet
 from tenure import (
     ActiveRun,
     App,
@@ -59,6 +59,37 @@ async def test_a_recorded_step_is_not_called_again_and_returns_the_same_type() -
             got.append(await active.step("order", order, 7))
     assert calls == [7]
     assert got == [Order(7, date(2024, 2, 29), ("a", "b"))] * 2
+
+
+async def test_steps_that_moved_between_deploys_are_replayed_and_a_renamed_one_is_another_step() -> None:
+    calls: list[str] = []
+
+    def deployed(*keys: str) -> App:
+        app = App()
+
+        @app.kind("k")
+        async def handler(run: ActiveRun[None], _: None) -> list[str]:
+            def call(key: str) -> str:
+                calls.append(key)
+                return f"{key} {len(calls)}"
+
+            found = [await run.step(key, partial(call, key)) for key in keys]
+            if len(keys) == 3:
+                raise TryLater
+            return found
+
+        return app
+
+    async with fleet(deployed("a", "b", "c")) as former:
+        await former.ledger.submit("k", None, id="r")
+        await former.call("r")
+        latter = Fleet(deployed("new", "c", "a", "b2"), former.ledger)
+        run = await latter.call("r")
+        assert await latter.ledger.handle("r").result() == ["new 4", "c 3", "a 1", "b2 5"]
+        recorded = [event["name"] for event in await events(latter, "r", journal.RECORD)]
+    assert run.status is Status.COMPLETED
+    assert calls == ["a", "b", "c", "new", "b2"]
+    assert recorded == ["step:a", "step:b", "step:c", "step:new", "step:b2"], "what it was called stays"
 
 
 async def test_a_value_goes_through_json_on_the_first_run_too() -> None:
