@@ -69,6 +69,8 @@ def test_a_bad_url_is_named_before_anything_is_opened_and_its_password_is_not_sh
         ("SQLite:runs.db", "write sqlite:///runs.db"),
         ("sqlite://runs.db", "use sqlite:///relative.db"),
         ("runs.db", "write sqlite:///runs.db for this file"),
+        ("Runs.db", "write sqlite:///Runs.db for this file"),
+        ("/tmp/My Runs/A:B.db", "write sqlite:////tmp/My Runs/A:B.db for this file"),
         ("/tmp/x/q.db", "write sqlite:////tmp/x/q.db for this file"),
         ("runs\n.db", r"write sqlite:///runs\n.db for this file"),
         ("all 100%.db", "write sqlite:///all 100%25.db for this file"),

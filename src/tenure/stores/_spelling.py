@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tenure.errors import InvalidUrl
 
 KNOWN = (
@@ -21,9 +23,8 @@ _FILES = (".db", ".sqlite", ".sqlite3")
 
 
 def lower(url: str, /) -> str:
-    """Return the URL with its scheme in lower case, in which everybody looks for it."""
-    scheme, mark, rest = url.partition(":")
-    return f"{scheme.lower()}{mark}{rest}"
+    """Return the URL with its scheme in lower case, in which everybody looks for it; what has none stays as it is."""
+    return re.sub(r"^[A-Za-z][A-Za-z0-9+.-]*:", lambda scheme: scheme[0].lower(), url)
 
 
 def unknown(url: str, scheme: str, /) -> InvalidUrl:
