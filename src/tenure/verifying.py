@@ -17,19 +17,19 @@ async def verified(store: Store, run_id: str, /) -> Verification:
     """Return what verifying the run found; RunNotFound if there is none.
 
     A run that goes on meanwhile is no failure, nor is one whose last commits a failover took while they were read: a
-    fault counts if the record is still the same after it was found, or if it was found each time.
+    fault counts if the record is after it was found what it was before the first row, or if it was found each time.
     """
     for _ in range(TRIES - 1):
-        run, found = await _verified(store, run_id)
-        if found.ok or await _loaded(store, run_id) == run:
+        first, found = await _verified(store, run_id)
+        if found.ok or await _loaded(store, run_id) == first:
             return found
     return (await _verified(store, run_id))[1]
 
 
 async def _verified(store: Store, run_id: str) -> tuple[Run, Verification]:
-    """Return what verifying the run once found, and the record that it was held against."""
+    """Return what verifying the run once found, and its record as it was before that."""
     audit, last = Audit(run_id), 0
-    run = await _loaded(store, run_id)
+    run = first = await _loaded(store, run_id)
     while True:
         last = await _read(store, run_id, audit, last)
         # The record and the rows are two reads: a holder may have written between them.
@@ -38,7 +38,7 @@ async def _verified(store: Store, run_id: str) -> tuple[Run, Verification]:
             break
     await _result(store, run, audit)
     await _origin(store, audit)
-    return run, audit.end(run)
+    return first, audit.end(run)
 
 
 async def _loaded(store: Store, run_id: str) -> Run:

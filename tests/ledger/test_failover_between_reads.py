@@ -14,7 +14,7 @@ from tenure.verifying import verified
 
 
 class Forgets(MemoryStore):
-    """A store that goes back to `then` when a run's rows, or its blobs, are asked for the next time."""
+    """A store that goes back to `then` when a run's rows or blobs are asked for the next time, or rows were given."""
 
     then: dict[str, Shelf] | None = None
     at: tuple[str, ...] = ("rows", "blobs")
@@ -33,7 +33,9 @@ class Forgets(MemoryStore):
 
     async def tail(self, run_id: str, /, *, after: int = 0, limit: int = 100) -> list[Row]:
         self._go_back("rows")
-        return await super().tail(run_id, after=after, limit=limit)
+        rows = await super().tail(run_id, after=after, limit=limit)
+        self._go_back("rows given")
+        return rows
 
     async def blob(self, run_id: str, digest: str, /) -> bytes | None:
         self._go_back("blobs")
@@ -83,7 +85,7 @@ async def test_a_result_that_is_gone_beside_its_record_is_told(store: Forgets) -
             await handle.result(timeout=60)
 
 
-@pytest.mark.parametrize("at", ["rows", "blobs"])
+@pytest.mark.parametrize("at", ["rows", "rows given", "blobs"])
 async def test_a_journal_that_went_back_with_its_record_is_not_damaged(store: Forgets, at: str) -> None:
     store.at = (at,)
     async with Ledger(store, ttl=60) as ledger:
