@@ -36,18 +36,14 @@ TRIES = 20
 async def whole(store: Store, run_id: str, /) -> Whole | None:
     """Return all of a run as it was at one moment, None if it is gone; CorruptRecord if it is not whole.
 
-    A journal only grows, so a record and the rows up to its last one always fit. An inbox item that was consumed after
-    the record was read is the one thing that does not: then the record is read again.
+    A journal grows, so a record and the rows up to its last one fit. An inbox item that was consumed after the record
+    was read does not: then the record is read again, and of the rows what is new.
     """
     rows: list[Row] = []
-    former: Run | None = None
     for attempt in range(TRIES):
         record = await store.load(run_id)
         if record is None:
             return None
-        if former is not None and not _same(record, former):
-            rows = []  # another run has the id by now
-        former = record
         try:
             found = await _read(store, record, rows)
         except CorruptRecord:
@@ -65,6 +61,8 @@ async def whole(store: Store, run_id: str, /) -> Whole | None:
 
 async def _read(store: Store, record: Run, rows: list[Row]) -> Whole | None:
     """Return what belongs to a record, adding to the rows that were read before; None if it has moved on."""
+    if rows and await store.tail(record.id, after=len(rows) - 1, limit=1) != rows[-1:]:
+        rows.clear()  # another run has the id by now, or a failover took the last of them
     while len(rows) < record.last_seq:
         left = min(PAGE, record.last_seq - len(rows))
         page = await store.tail(record.id, after=len(rows), limit=left)
@@ -80,10 +78,6 @@ async def _read(store: Store, record: Run, rows: list[Row]) -> Whole | None:
     whole = Whole(record=record, rows=rows, items=items, blobs=blobs)
     check(whole)
     return whole
-
-
-def _same(now: Run | None, record: Run) -> bool:
-    return now is not None and (now.created_ms, now.input_digest) == (record.created_ms, record.input_digest)
 
 
 def _effects(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:

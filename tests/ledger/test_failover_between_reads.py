@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
+from cli.kit import Writer
 from tenure import Ledger, StoreUnavailable, archive, forking
-from tenure.core.run import Row, Run
+from tenure.core import build
+from tenure.core.run import Ask, Item, Row, Run
 from tenure.errors import CorruptRecord
 from tenure.stores.memory import MemoryStore, Shelf
 from tenure.verifying import verified
@@ -115,6 +117,27 @@ async def test_a_run_that_went_back_while_it_was_exported_is_exported_as_it_is(s
         store.then["r1"].rows.pop()
         with pytest.raises(CorruptRecord, match="is not whole"):
             await archive.whole(store, "r1")
+
+
+async def test_a_run_that_moved_and_then_went_back_while_it_was_exported_is_exported_as_it_is() -> None:
+    class Moves(Forgets):
+        async def inbox(self, run_id: str, /, *, after: int = 0) -> list[Item]:
+            await writer.commit(grant, consume=["i1"])
+            items = await super().inbox(run_id, after=after)
+            self._go_back("items given")
+            return items
+
+    async with Moves() as store:
+        writer = Writer(store)
+        await writer.create("r1")
+        before = store.now()
+        grant = await writer.claim("r1")
+        await writer.commit(grant)
+        await store.commit(build.post(run="r1", item="i1", name="n", ask=Ask.SIGNAL, value=1))
+        store.then, store.at = before, ("items given",)
+        found = await archive.whole(store, "r1")
+    assert found is not None
+    assert (found.record.last_seq, len(found.rows)) == (1, 1)
 
 
 async def test_a_blob_that_went_with_its_run_while_it_was_forked_is_asked_for_again(store: Forgets) -> None:
