@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tenure.core.run import Renew, Run, Verdict
 from tenure.core.verify import verify_run
 from tenure.errors import NotAllowed, StoreUnavailable
 from tenure.stores._bell import REMEMBERED, Bell
+from tenure.stores._group import Line, Slot, give, ring_here
 from tenure.stores._sqlite_write import Transaction
 from tenure.stores.sqlite import SqliteStore
 
@@ -201,6 +202,27 @@ async def test_closing_lets_what_was_asked_land_and_nothing_more_in(tmp_path: Pa
     async with store:
         assert [run.id for run in (await store.find()).runs] == ["asked"]
     assert not [t for t in threading.enumerate() if t.name.startswith("tenure c.db")]
+
+
+async def test_a_line_that_closes_has_not_ended_while_something_gathers() -> None:
+    ended: list[bool] = []
+
+    class Watched(Line[int, int]):
+        def _line_up(self, slots: Iterable[Slot[int, int]]) -> None:
+            ended.extend(self.ended for _ in slots)  # where it has, a writer that looks now leaves them in it
+            super()._line_up(slots)
+
+    def close() -> None:
+        ended.clear()
+        line.close()
+        give(line.take(0), [3])
+
+    line = Watched()
+    ring_here()(lambda: give(line.take(0), [1, 2]))
+    assert await line.ask([1, 2]) == [1, 2]
+    ring_here()(close)  # ahead of what lines up what gathers
+    assert await line.ask([3]) == [3]
+    assert (ended, line.ended) == ([False], True)
 
 
 async def test_i20_a_heartbeat_of_its_own_gets_through_beside_a_writer_that_never_rests(store: SqliteStore) -> None:

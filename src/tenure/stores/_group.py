@@ -170,10 +170,10 @@ class Line(Generic[T, R]):
     def close(self) -> None:
         """Let nothing more in; what stands in the line is still served."""
         with self._guard:
-            self._closed = True
             for gathered in self._gathered.values():
                 self._line_up(gathered)
             self._gathered.clear()
+            self._closed = True  # last: the writer ends when it sees this and nothing in the queue
             self.look_up()
 
 
