@@ -136,7 +136,8 @@ _HOW = {"approve": ": approved", "reject": ": rejected"}
 
 def _taken(answer: Answer, run_id: str, kind: str) -> str:
     if answer.run is not None and kind:
-        by = "with another input" if answer.run.kind == kind else f"of kind {answer.run.kind}"
+        # One digest is of both: a fork of another place has the same input.
+        by = "with another input or origin" if answer.run.kind == kind else f"of kind {answer.run.kind}"
         return f"{run_id} is taken by a run {by}, which stays as it is; use another id, or send what began that run"
     what = f"{answer.item.id} of run {run_id}" if answer.item is not None else run_id
     return f"{what} is taken by other content, which stays as it is; use another id or send the same content"

@@ -52,6 +52,10 @@ def test_who_submits_under_a_taken_id_is_told_what_differs(filled: Console) -> N
     assert filled("submit", "greet", '"a"', "--id", "x").code == 0
     input_ = filled("submit", "greet", '"b"', "--id", "x")
     kind = filled("submit", "other", '"a"', "--id", "x")
-    assert (input_.code, "x is taken by a run with another input, which stays as it is" in input_.err) == (9, True)
+    taken = "x is taken by a run with another input or origin, which stays as it is"
+    assert (input_.code, taken in input_.err) == (9, True)
     assert (kind.code, "x is taken by a run of kind greet, which stays as it is" in kind.err) == (9, True)
     assert filled("submit", "greet", '"a"', "--id", "x").code == 0
+    assert filled("fork", "done", "--at", "0", "--id", "y").code == 0
+    elsewhere = filled("fork", "done", "--at", "1", "--id", "y")
+    assert (elsewhere.code, "y is taken by a run with another input or origin" in elsewhere.err) == (9, True)
