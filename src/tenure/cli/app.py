@@ -137,7 +137,7 @@ def invoke(arguments: Sequence[str], /) -> int:
 
 
 def _point(error: Any) -> None:
-    """Say how an option is written that stands before the command, or that other programs spell otherwise."""
+    """Say how a command or option is written that other programs spell otherwise, or that stands before the command."""
     name, ctx = getattr(error, "option_name", ""), getattr(error, "ctx", None)
     asked = re.match(r"No such command '(\S+)'", error.message)
     if asked and ctx is not None and ctx.parent is None and (here := ELSEWHERE.get(asked[1])):

@@ -88,7 +88,7 @@ class Stubs:
         return call
 
     def plain(self, change: Change, /) -> bytes | None:
-        """Return the packed call of a commit that says no more than its row, as nearly all do; None for any other."""
+        """Return the packed call of a commit that is a small row and no more, as nearly all are; None for any other."""
         if type(change) is not Commit or not _is_plain(change) or len(change.row.body) > LARGE_BYTES:
             return None
         keys, run = self.keys, change.grant.run
@@ -154,6 +154,8 @@ class Stubs:
         return self._with_payloads("commit", named, args, change.run, staged)
 
     def _rest_of_commit(self, change: Commit, large: list[str]) -> str:
+        if _is_plain(change):
+            return ""
         due = (change.due or NOW) if change.status is Status.QUEUED else change.due
         if change.status in rules.TERMINAL:
             due = None
@@ -168,8 +170,6 @@ class Stubs:
             "outcome": None if change.outcome is None else pack_outcome(change.outcome),
         }
         rest = {name: value for name, value in rest.items() if value is not None}
-        if not rest and not change.consume and not change.blobs and not large:
-            return ""
         when = {} if due is None else {"due_in" if due.relative else "due_at": str(due.ms)}
         lists = {
             "consume": list(dict.fromkeys(change.consume)),

@@ -5,9 +5,9 @@
 -- [9] status index of running, [10] of the status after; [11..] (waiting, lasting) keys of large payloads. Where the rest
 -- is 'big', [5] as there and [6], [7] the (waiting, lasting) keys of the body
 -- ARGV[4] id, [5] token, [6] nonce, [7] epoch, [8] ttl in ms; the row: [9] seq, [10] digest, [11] mark of the grant,
--- [12] body ('' if staged); [13] digest of the row before, [14] how many steps end here, [15] the rest as JSON of texts
--- or '', or 'big' where the body is large and that is all: kind, status, base, failures, consume, inbox_seq, requests, wants, tags, due_in, due_at, outcome, large (names
--- for KEYS[11..]), blobs (digests for ARGV[16..]); [16..] blobs
+-- [12] body ('' if staged); [13] digest of the row before, [14] how many steps end here, [15] the rest: '' for none, 'big'
+-- for a large body and nothing else, or JSON of texts: kind, status, base, failures, consume, inbox_seq, requests, wants,
+-- tags, due_in, due_at, outcome, large (names for KEYS[11..]), blobs (digests for ARGV[16..]); [16..] blobs
 -- Returns 'landed <now in us>', or an answer; {'again', 'kind', kind} where the due index named is another's.
 
 -- At a glance, because nearly every commit comes by here: a clock, a history and a record that are as the holder left them.
