@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from stores.redis_kit import begun, key_contents, opened
+from stores.redis_kit import begun, key_contents, opened, step
 from tenure.core import build, journal
 from tenure.core.run import (
     Delete,
@@ -43,6 +43,28 @@ async def test_large_payloads_keep_no_expiry_and_nothing_of_a_live_run_has_one(
         await store.commit(End(run="r1", how=How.CANCEL))
         assert (await store.commit(Delete(run="r1"))).verdict is Verdict.LANDED
         assert [name for name in key_contents(redis_url, namespace) if "r1" in name] == []
+
+
+@pytest.mark.parametrize("crashes", [0, 1])
+async def test_a_step_with_a_large_body_is_judged_at_a_glance_and_after_a_crash_by_the_law(
+    redis_url: str, namespace: str, crashes: int
+) -> None:
+    def read_whole(client: redis.Redis) -> int:
+        return int(client.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0))
+
+    async with opened(redis_url, namespace=namespace) as store:
+        grant, run = await begun(store)
+        await store._opened().asked(pack("HSET", store._keys.run("r1"), "crashes", str(crashes)))
+        change = step(grant, run, "y" * 300_000)
+        with redis.Redis.from_url(redis_url) as client:
+            before = read_whole(client)
+            assert (await store.commit(change)).verdict is Verdict.LANDED
+            assert read_whole(client) - before == crashes
+        found = await store.load("r1")
+        assert found is not None
+        assert (found.step, found.crashes) == (1, 0)
+        assert verify_run(found, rows := await store.tail("r1")).ok
+        assert rows[-1].body == change.row.body
 
 
 async def test_a_payload_that_is_gone_when_the_commit_comes_is_refused_by_name(
