@@ -116,6 +116,18 @@ def test_each_blow_falls_and_the_runs_end_all_the_same(what: str) -> None:
         assert played.lost_s
 
 
+def test_i14_a_call_whose_answer_its_own_grant_recorded_is_found_also_after_another_was_let_in() -> None:
+    kill = Blow(at_s=0.2, what="kill", length=1.0)
+    played = play(replace(STILL, workers=1, wishes=(Wish(kind="steps", at_s=0.1),), blows=(kill,)))
+    run, rows = played.ends["r0"]
+    assert run is not None
+    recorded = {(event.get("name"), row.token) for row in rows for event in journal.events_of(row)}
+    own = [call for call in played.effects if call.token < run.token and (call.name, call.token) in recorded]
+    assert (own != [], judge(played)) == (True, [])
+    played.effects.append(replace(own[0], at_s=played.ended_s))
+    assert [line.split()[1] for line in judge(played)] == ["I14", "I5"]
+
+
 @pytest.fixture
 def found_within() -> Callable[..., str]:
     def found_within(invariant: str, histories: int, *blows: Blow, road: Road = STILL.road) -> str:
