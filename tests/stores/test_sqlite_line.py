@@ -1,0 +1,67 @@
+"""The line to the SQLite thread, without the thread: when it is lined up, when it is told, and when it ends."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tenure.stores._group import Line, Ring, Slot, give, ring_here
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Served:
+    """A line whose writer is the next turn of this loop: before what then gathers is lined up."""
+
+    def __init__(self, limit: int) -> None:
+        self.line: Line[int, int] = Line(limit=limit)
+        self.sizes: list[int] = []
+
+    async def ask(self, *items: int) -> list[Any]:
+        ring_here()(partial(self._serve, ring_here()))
+        return await self.line.ask(items)
+
+    def _serve(self, ring: Ring) -> None:
+        batch = self.line.take(0)
+        self.sizes.append(len(batch))
+        give(batch, [10 * slot.item for slot in batch])
+        if not self.line._waiting.empty() or not batch:
+            ring(partial(self._serve, ring))
+
+
+async def test_who_asks_for_more_than_one_batch_is_told_when_all_is_done() -> None:
+    served = Served(limit=2)
+    assert await served.ask(1, 2, 3, 4, 5) == [10, 20, 30, 40, 50]
+    assert served.sizes == [2, 2, 1]
+
+
+async def test_who_is_alone_is_lined_up_at_once_and_after_others_when_the_turn_is_over() -> None:
+    served = Served(limit=9)
+    for items in ([1], [2], [3, 4], [5], [6]):
+        assert await served.ask(*items) == [10 * item for item in items]
+    assert served.sizes == [1, 1, 2, 0, 1, 1]
+
+
+async def test_a_line_that_closes_has_not_ended_while_something_gathers() -> None:
+    ended: list[bool] = []
+
+    class Watched(Line[int, int]):
+        def _line_up(self, slots: Iterable[Slot[int, int]]) -> None:
+            ended.extend(self.ended for _ in slots)  # where it has, a writer that looks now leaves them in it
+            super()._line_up(slots)
+
+    def close() -> None:
+        ended.clear()
+        line.close()
+        give(line.take(0), [3])
+
+    line = Watched()
+    ring_here()(lambda: give(line.take(0), [1, 2]))
+    assert await line.ask([1, 2]) == [1, 2]
+    ring_here()(close)  # ahead of what lines up what gathers
+    assert await line.ask([3]) == [3]
+    assert (ended, line.ended) == ([False], True)
