@@ -49,7 +49,7 @@ def test_a_live_server_keeps_the_contract_through_a_chaos_and_is_left_as_it_was(
 @pytest.mark.slow
 def test_a_store_that_lets_a_stale_holder_write_fails_by_name(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(BROKEN)
-    done = run("memory://", path=tmp_path)
+    done = run("Memory://", path=tmp_path)
     assert done.returncode == 6, done.stdout + done.stderr
     assert "test_i01_only_the_recorded_grant_writes" in done.stdout
     assert "fails" in done.stdout

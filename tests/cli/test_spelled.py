@@ -41,11 +41,20 @@ def test_a_scheme_may_be_in_capitals_and_a_look_still_makes_no_file(
     loud = filled.url.replace("sqlite:", "SQLite:")
     assert {run["id"] for run in filled("runs", "-o", "json", url=loud).json} >= {"done", "held"}
     monkeypatch.chdir(tmp_path)
-    nowhere = filled("runs", url="SQLITE:///nowhere.db")
-    assert (nowhere.code, "no store is at" in nowhere.err, list(tmp_path.glob("nowhere*"))) == (3, True, [])
+    for url in ("SQLITE:///nowhere.db", " sqlite:///nowhere.db"):
+        before, after = filled("runs", url=url), filled("runs", "--store", url)
+        for nowhere in (before, after):
+            assert (nowhere.code, "no store is at" in nowhere.err, list(tmp_path.glob("nowhere*"))) == (3, True, [])
+    demo = filled("demo", "--store", "Memory://")
+    assert (demo.code, "memory:// is one process's own" in demo.err) == (2, True)
     assert open_store("Memory://").url == "memory://"
     with pytest.raises(InvalidUrl, match="no store is known for 'sqlit'"):
         open_store("SQLIT:///x.db")
+
+
+@pytest.mark.parametrize("path", ["Runs.db", "/Data/Runs.db", "Data/Runs:A.db"])
+def test_a_path_that_is_no_url_is_shown_as_it_was_written(path: str, filled: Console) -> None:
+    assert f"write sqlite:///{path} for this file" in filled("runs", url=path).err
 
 
 def test_who_submits_under_a_taken_id_is_told_what_differs(filled: Console) -> None:

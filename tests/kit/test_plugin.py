@@ -92,7 +92,7 @@ def run_pytest(folder: Path, *more: str) -> tuple[int, str]:
 def test_the_fixtures_work_in_memory_and_on_a_file_and_leave_nothing_behind(tmp_path: Path) -> None:
     code, words = run_pytest(tmp_path)
     assert (code, words.count("5 passed")) == (0, 1), words
-    code, words = run_pytest(tmp_path, "--tenure-store", f"sqlite:///{tmp_path}/t.db")
+    code, words = run_pytest(tmp_path, "--tenure-store", f"SQLite:///{tmp_path}/t.db")
     assert (code, words.count("5 passed")) == (0, 1), words
     import sqlite3
 

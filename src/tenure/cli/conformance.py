@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,12 +39,12 @@ def conformance(
     except ImportError as error:
         message = f"conformance needs the package {error.name!r}; install tenure with the extra `testing`"
         raise MissingExtra(message) from None
-    given = url or place.url
-    if given == DEFAULT_URL:
+    place = place if url is None else replace(place, url=url)
+    if place.url == DEFAULT_URL:
         hint(f"no store was named: this is about {DEFAULT_URL}")
     # Opened once by itself: what is wrong with the URL or the deployment is said as by any command.
-    _check(Place(url=given, namespace=place.namespace, ttl_s=place.ttl_s))
-    found = judge(given, chaos=chaos)
+    _check(place)
+    found = judge(place.url, chaos=chaos)
     _write(found, output)
     return Exit.OK if all(one.ok for one in found) else Exit.NOT_VERIFIED
 

@@ -54,9 +54,13 @@ class Place:
         redact: bool = False,
     ) -> Place:
         """Return the place that the options name, with the defaults for what they leave out."""
+        return cls(url=store or DEFAULT_URL, namespace=namespace or "default", ttl_s=ttl_s, redact=redact)
+
+    def __post_init__(self) -> None:
+        """Spell the URL as it is looked at, wherever on the line it stood."""
         from tenure.stores._spelling import lower
 
-        return cls(url=lower(store or DEFAULT_URL), namespace=namespace or "default", ttl_s=ttl_s, redact=redact)
+        object.__setattr__(self, "url", lower(self.url))
 
     def store(self, *, creates: bool = False) -> Store:
         """Return the store, not yet open; a file that is not there is made only by what puts runs into it."""

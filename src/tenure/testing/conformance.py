@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from tenure.store import Store
+from tenure.stores._spelling import lower
 from tenure.testing import contract
 from tenure.testing._conformance_play import RUNS, Played, expected, play
 from tenure.testing.inline import outside
@@ -57,7 +58,7 @@ class TestContract(contract.StoreContract):
 @pytest.fixture(scope="module")
 def played(request: pytest.FixtureRequest) -> Played:
     """What came of the play, which takes place once for all of the tests."""
-    url = str(request.config.getoption("--tenure-store"))
+    url = lower(str(request.config.getoption("--tenure-store")))
     if url.startswith("memory:"):
         pytest.skip("it lives in one process, so nothing can be killed beside it")
     with scratch_namespace(url) as namespace:

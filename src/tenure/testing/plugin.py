@@ -64,20 +64,22 @@ def tenure_clock() -> ManualClock:
 @pytest.fixture
 def tenure_place(request: pytest.FixtureRequest, tenure_url: str) -> Iterator[TenurePlace]:
     """A namespace of the test's own, gone when it ends."""
+    from tenure.stores._spelling import lower
     from tenure.testing.scratch import scratch_namespace
 
+    url = lower(tenure_url)
     clock: ManualClock | None = None
     if "tenure_clock" in request.fixturenames:
-        if not takes_a_clock(tenure_url):
+        if not takes_a_clock(url):
             pytest.skip("this store's clock is that of its server; open it with ?testing=on to advance it")
         clock = request.getfixturevalue("tenure_clock")
-    with scratch_namespace(tenure_url) as namespace:
-        yield TenurePlace(url=tenure_url, namespace=namespace, clock=clock)
+    with scratch_namespace(url) as namespace:
+        yield TenurePlace(url=url, namespace=namespace, clock=clock)
 
 
 def takes_a_clock(url: str, /) -> bool:
     """Return whether a store of this URL goes by a clock that it is given."""
-    return url.lower().startswith(("memory:", "sqlite:")) or "testing=on" in url
+    return url.startswith(("memory:", "sqlite:")) or "testing=on" in url
 
 
 @pytest.fixture
