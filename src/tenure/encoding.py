@@ -25,7 +25,7 @@ def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     try:
         found = _ordered({"type": type_, "scope": scope, **content}, canonical.MAX_DEPTH + 1, [_VALUES])
         data = _encoder()(found)
-    except (_Unsure, TypeError, ValueError, RecursionError):  # each has its own for a lone surrogate
+    except (_Unsure, LookupError, RuntimeError, TypeError, ValueError):  # as a lone surrogate, or a key gone meanwhile
         return journal.event(type_, scope=scope, **content)
     return data if len(data) <= canonical.MAX_EVENT_BYTES else journal.event(type_, scope=scope, **content)
 

@@ -92,6 +92,20 @@ def test_i26_what_is_deep_or_large_or_has_no_place_is_refused_alike(value: Any) 
     assert said(encoding.event, value) == said(journal.event, value)
 
 
+def test_i26_what_loses_a_key_while_it_is_encoded_is_left_to_core() -> None:
+    class Taking(str):
+        __slots__ = ()
+
+        def __lt__(self, other: str) -> bool:
+            value.pop("a", None)
+            return str.__lt__(self, other)
+
+    value = {"a": 1, Taking("b"): 2}
+    found = encoding.event(journal.RECORD, value=value)
+    assert "a" not in value
+    assert found == journal.event(journal.RECORD, value=value)
+
+
 def test_i26_what_holds_itself_is_refused_alike() -> None:
     value: list[Any] = []
     value += [value, value]
