@@ -6,7 +6,9 @@ import os
 import random
 import sys
 import time
+import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,28 @@ def unopened(url: str) -> None:
 async def _open(store: Store) -> int:
     async with store:
         return 0 if (await store.commit(build.create(run="a", kind="k", value=1))).ok else 1
+
+
+async def anew(url: str, linked: str, elsewhere: str) -> None:
+    """Fork while the file is open and when it is closed again, and open stores in the children."""
+    async with open_store(url) as store:
+        await store.raise_ttl(1)
+        say(open=[_in_child(partial(_in_thread, to)) for to in (url, linked, elsewhere)])
+        await store.raise_ttl(2)
+    say(closed=[_in_child(partial(_in_thread, to)) for to in (url, linked, elsewhere)])
+
+
+def _in_thread(url: str) -> int:
+    with ThreadPoolExecutor(1) as pool:  # the thread that was forked seems to be in a loop still
+        return pool.submit(anyio.run, _tried, url).result()
+
+
+async def _tried(url: str) -> int:
+    try:
+        async with open_store(url) as store:
+            return 0 if (await store.commit(build.create(run=uuid.uuid4().hex, kind="k", value=1))).ok else 1
+    except NotAllowed as error:
+        return 3 if "was open in the process that this one was forked from" in error.message else 4
 
 
 async def wait(url: str, topic: str) -> None:

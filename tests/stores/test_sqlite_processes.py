@@ -166,6 +166,15 @@ async def test_another_process_is_woken_within_moments(tmp_path: Path, by: str) 
     assert said[0]["after_s"] < 5
 
 
+def test_i19_a_file_that_was_open_at_a_fork_is_refused_in_the_child_which_would_lose_what_it_writes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "t.db")
+    linked, elsewhere = (f"sqlite:///{tmp_path}/{name}.db" for name in ("link", "other"))
+    with started("anew", tmp_path / "t.db", linked, elsewhere) as process:
+        assert said_by(process) == [{"open": [3, 3, 0]}, {"closed": [0, 0, 0]}]
+
+
 async def test_opening_a_file_that_is_open_drops_no_lock_of_the_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/t.db"
     program = (

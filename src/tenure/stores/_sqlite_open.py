@@ -18,7 +18,7 @@ from tenure.clock import Clock
 from tenure.core.run import Facts
 from tenure.errors import InvalidUrl, StoreNotFound, StoreTooNew, StoreUnavailable, StoreUnsafe
 from tenure.store import Durability
-from tenure.stores import _sqlite_host, refuse_options
+from tenure.stores import _sqlite_fork, _sqlite_host, refuse_options
 from tenure.stores._sqlite_host import Host
 from tenure.stores._sqlite_sql import script, statements, translated
 
@@ -102,7 +102,7 @@ def _connected(
     place: Place, pragmas: Sequence[str], prepare: Callable[[sqlite3.Connection], None]
 ) -> sqlite3.Connection:
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(place.path, isolation_level=None, cached_statements=256)
+        connection = _sqlite_fork.connect(place.path)
         try:
             for pragma in pragmas:
                 connection.execute(f"PRAGMA {pragma}")

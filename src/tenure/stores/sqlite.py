@@ -134,7 +134,9 @@ class SqliteStore:
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            message = "this store was opened before a fork; open a store in the child process"
+            message = (
+                "this store was opened before a fork; start the process by spawn, or fork before a store is opened"
+            )
             raise NotAllowed(message)
 
     def _desks(self) -> tuple[Desk, Desk]:
