@@ -23,7 +23,7 @@ _FILES = (".db", ".sqlite", ".sqlite3")
 
 
 def lower(url: str, /) -> str:
-    """Return the URL with its scheme at its begin and in lower case, as everybody looks for it; a path stays as it is."""
+    """Return the URL beginning with its scheme, in lower case, as everybody looks for it; a path stays as it is."""
     # Who splits a URL cuts what stands before it as well.
     return re.sub(r"^[A-Za-z][A-Za-z0-9+.-]*:", lambda scheme: scheme[0].lower(), url.lstrip())
 
