@@ -19,7 +19,7 @@ from tenure.codec import pack_run, unpack_run
 from tenure.core import canonical
 from tenure.core.run import Row, Run
 from tenure.core.verify import ORIGIN, Audit, Verification
-from tenure.errors import CorruptRecord, InvalidContent, StoreTooNew
+from tenure.errors import CorruptRecord, InvalidContent, RunConflict, StoreTooNew
 from tenure.refusals import not_found
 from tenure.store import Store
 
@@ -119,20 +119,36 @@ def verify_file(path: str | Path, /) -> Verification:
     return audit.end(record)
 
 
-async def export_lines(store: Store, run_id: str, /, *, after: int = 0) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield (seq, line) of the commits after one, read in pages, and the record last, with seq 0."""
-    while page := await store.tail(run_id, after=after, limit=PAGE):
-        for row in page:
-            yield row.seq, _line({"commit": commit_value(row)})
-        after = page[-1].seq
+async def export_lines(
+    store: Store, run_id: str, /, *, after: Row | None = None
+) -> AsyncIterator[tuple[Row | None, bytes]]:
+    """Yield commits after one with their lines, read in pages, and at last the line of the record, with None.
+
+    RunConflict if one that was exported is gone.
+    """
+    last = after
+    await _refuse_gone(store, run_id, last)
+    while page := await store.tail(run_id, after=last.seq if last is not None else 0, limit=PAGE):
+        for last in page:
+            yield last, _line({"commit": commit_value(last)})
     # Read after the commits, so that it knows of each of them; those that landed meanwhile are told as well.
     run = await store.load(run_id)
     if run is None:
         raise not_found(run_id)
-    if run.last_seq > after:
-        for row in await store.tail(run_id, after=after, limit=run.last_seq - after):
-            yield row.seq, _line({"commit": commit_value(row)})
-    yield 0, _line({"record": {**pack_run(run), "nonce": ""}})
+    seq = last.seq if last is not None else 0
+    if run.last_seq > seq:
+        for last in await store.tail(run_id, after=seq, limit=run.last_seq - seq):
+            yield last, _line({"commit": commit_value(last)})
+    await _refuse_gone(store, run_id, last)
+    yield None, _line({"record": {**pack_run(run), "nonce": ""}})
+
+
+async def _refuse_gone(store: Store, run_id: str, last: Row | None) -> None:
+    if last is None:
+        return
+    if [row.digest for row in await store.tail(run_id, after=last.seq - 1, limit=1)] != [last.digest]:
+        message = f"the store lost commits of run {run_id} that were exported; export it again, to another file"
+        raise RunConflict(message, run_id=run_id)
 
 
 def first_line(run_id: str, /) -> bytes:
@@ -167,24 +183,25 @@ async def export_to(store: Store, run_id: str, path: str | Path, /) -> int:
         raise not_found(run_id)
     file, last = _opened(Path(path), run_id)
     with file:
-        async for seq, data in export_lines(store, run_id, after=last):
+        async for row, data in export_lines(store, run_id, after=last):
             file.write(data)
-            last = seq or last
+            last = row or last
         file.flush()
         os.fsync(file.fileno())
-    return last
+    return last.seq if last is not None else 0
 
 
-def _opened(path: Path, run_id: str) -> tuple[BinaryIO, int]:
-    """The file, cut to its whole commits and open at its end, and how many they are."""
-    last, end = 0, 0
+def _opened(path: Path, run_id: str) -> tuple[BinaryIO, Row | None]:
+    """The file, cut to its whole commits and open at its end, and the last of them."""
+    last: Row | None = None
+    end = 0
     if path.exists():
         for line in read_export(path):
             if line.run not in ("", run_id):
                 message = f"{path} is the export of run {line.run}, not of {run_id}; name another file"
                 raise CorruptRecord(message)
             if line.row is not None:
-                last = line.row.seq
+                last = line.row
             if line.run or line.row is not None:
                 end = line.end  # a record that is out of date, and a torn line, are written over
     if not path.exists():

@@ -2,15 +2,17 @@
 
 import copy
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
 
 from cli.kit import Writer
-from tenure import Ledger, StoreUnavailable, archive, forking
+from tenure import Ledger, RunConflict, StoreUnavailable, archive, forking
 from tenure.core import build
 from tenure.core.run import Ask, Item, Row, Run
 from tenure.errors import CorruptRecord
+from tenure.journal_file import export_to, verify_file
 from tenure.stores.memory import MemoryStore, Shelf
 from tenure.verifying import verified
 
@@ -154,3 +156,28 @@ async def test_a_blob_that_went_with_its_run_while_it_was_forked_is_asked_for_ag
         run = await ended(ledger, "r1", "second")
         with pytest.raises(CorruptRecord, match="is gone"):
             await forking.blobs(store, run, [name], [name])
+
+
+async def test_a_journal_that_went_back_while_it_was_exported_is_exported_again_to_another_file(
+    store: Forgets, tmp_path: Path
+) -> None:
+    store.at = ("rows given",)
+    async with Ledger(store, ttl=60) as ledger:
+        await ledger.submit("k", 1, id="r1")
+        before = store.now()
+        await ended(ledger, "r1", "first")
+        store.then = before
+        with pytest.raises(RunConflict, match="lost commits of run r1 that were exported"):
+            await export_to(store, "r1", tmp_path / "first")
+        async with ledger.hold("r1") as lease:
+            await lease.checkpoint({"n": 1})
+            await lease.checkpoint({"n": 2})
+            await lease.settle("completed", "second")  # what follows the file's last commit is not of its history
+        with pytest.raises(RunConflict, match="to another file"):
+            await export_to(store, "r1", tmp_path / "first")
+        assert await export_to(store, "r1", tmp_path / "second") == 4
+        assert verify_file(tmp_path / "second").ok
+        assert await export_to(store, "r1", tmp_path / "second") == 4
+        store.space.shelves["r1"].rows.pop()
+        assert await export_to(store, "r1", tmp_path / "damaged") == 3
+        assert not verify_file(tmp_path / "damaged").ok, "what is damaged is exported as it is"
