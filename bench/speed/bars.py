@@ -151,7 +151,7 @@ def prose() -> str:
     """Return 400 KB of English text: what `help()` shows of the language, its spaces and lines run together.
 
     A conversation does not repeat itself, and text made of a few words does: a server that packs its pages would pack
-    400 such steps to almost nothing, where of this it keeps a third, as of the conversations of real agents.
+    400 such steps to almost nothing, where of this it keeps more than a quarter.
     """
     return " ".join(" ".join(topics.values()).split())
 

@@ -67,7 +67,7 @@ async def postgres_saver(_: Setting, url: str) -> AsyncIterator[Any]:
         yield saver
 
 
-async def took_s(lease: Lease, message: dict[str, Any]) -> float:
+async def checkpoint_s(lease: Lease, message: dict[str, Any]) -> float:
     """Return the seconds that our checkpoint of a message takes."""
     begun = time.perf_counter()
     await lease.checkpoint(message)
@@ -87,7 +87,7 @@ async def late_step(setting: Setting, saver: Saver, url_of: Callable[[Setting], 
     async def agent(state: Conversation) -> dict[str, list[dict[str, Any]]]:
         theirs.append(time.perf_counter() - left[0])
         message = step_of(len(state["messages"]))
-        ours.append(statistics.median([await took_s(lease, message) for lease in held.leases]))
+        ours.append(statistics.median([await checkpoint_s(lease, message) for lease in held.leases]))
         left[0] = time.perf_counter()
         return {"messages": [message]}
 
