@@ -14,11 +14,11 @@ from anyio.abc import TaskGroup
 from tenure.committer import Committer
 from tenure.core import build
 from tenure.core.run import Answer, Claim, Grant, How
-from tenure.errors import LeaseHeld, LeaseLost, OutcomeUnknown, TenureError
+from tenure.errors import LeaseHeld, LeaseLost, OutcomeUnknown, RunConflict, TenureError
 from tenure.heartbeat import Heart
 from tenure.holding import Holding
 from tenure.lease import Lease
-from tenure.refusals import by_status, error_of
+from tenure.refusals import by_status, error_of, not_found
 from tenure.retrying import LOST, UNANSWERED, resend
 from tenure.trust import LeaseChange, Trust
 
@@ -254,8 +254,13 @@ class Claims:
         """Return the lease of a run, waiting up to `wait` seconds for another holder to leave."""
         until_ns = self._clock.boot_ns() + int(wait * 1e9)
         while True:
+            run = await resend(self._clock, self._store.load, run_id, within_s=ttl_ms / 1000)
+            if run is None:
+                raise not_found(run_id)
             try:
-                return await self.claim(self.change(run_id, ttl_ms=ttl_ms))
+                return await self.claim(self.change(run_id, ttl_ms=ttl_ms, token=run.token))
+            except RunConflict:
+                continue  # somebody held or released it since it was looked at
             except LeaseHeld as held:
                 left_s = (until_ns - self._clock.boot_ns()) / 1e9
                 if left_s <= 0:

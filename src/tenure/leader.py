@@ -127,10 +127,11 @@ class Leader:
         ledger = self._ledger
         run = await ledger.store.load(LEADER_ID)
         if run is None:
-            await ledger.store.commit(Create(run=LEADER_ID, kind=KIND, input_digest="", row=None))
+            run = (await ledger.store.commit(Create(run=LEADER_ID, kind=KIND, input_digest="", row=None))).run
         elif set_back.out_of_reach(run, (await ledger.store.facts()).now_ms):
             await ledger.store.commit(Repair(run=LEADER_ID))  # no pass of a leader sees to it
-        lease = await ledger.claims.claim(ledger.claims.change(LEADER_ID, blame=False, max_crashes=0))
+        token = run.token if run is not None else 0
+        lease = await ledger.claims.claim(ledger.claims.change(LEADER_ID, token=token, blame=False, max_crashes=0))
         self._reports.granted(lease.grant)
         lease.trust.on_regrant = self._reports.granted
         return lease

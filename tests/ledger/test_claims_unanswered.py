@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from tenure import Ledger, OutcomeUnknown, Status, StoreUnavailable, open_store
-from tenure.core.run import Answer, Change, Claim
+from tenure import Ledger, OutcomeUnknown, RunNotFound, Status, StoreUnavailable, open_store
+from tenure.core import build
+from tenure.core.run import Answer, Change, Claim, How, Run, Verdict, Why
 from tenure.lease import Lease
 from tenure.stores.memory import MemoryStore
 from tenure.testing.faults import Fault, FaultStore, Order
@@ -84,3 +85,63 @@ async def test_i21_who_is_cancelled_in_the_moment_in_which_the_grant_comes_gives
             while (await ledger.load("r1")).status is not Status.QUEUED:  # noqa: ASYNC110 - another task gives it back
                 await anyio.sleep(0.001)
         assert (await ledger.load("r1")).ordinal == 1
+
+
+@BOTH
+async def test_i03_a_claim_that_arrives_again_after_its_grant_and_the_next_are_no_second_grant(
+    store: FaultStore,
+) -> None:
+    """Whoever claims names the token that it saw, which no run has twice."""
+    async with Ledger(store, ttl=60) as ledger:
+        await ledger.submit("k", 1, id="r1")
+        for _ in range(2):
+            async with ledger.hold("r1"):
+                pass
+        first, _ = [change for change in store.sent if isinstance(change, Claim)]
+        run = await ledger.load("r1")
+        answer = await store.commit(first)
+        assert (answer.verdict, answer.why) == (Verdict.REFUSED, Why.MOVED)
+        assert (await ledger.load("r1")).version == run.version
+
+
+@BOTH
+async def test_a_run_that_was_held_and_released_between_look_and_claim_is_looked_at_again() -> None:
+    class Between(MemoryStore):
+        moves = 2
+
+        async def load(self, run_id: str, /) -> Run | None:
+            found = await super().load(run_id)
+            if found is not None and self.moves:
+                self.moves -= 1
+                claim = Claim(run=run_id, nonce=f"{self.moves:032d}", owner="other", ttl_ms=60_000)
+                held = (await self.commit(claim)).run
+                assert held is not None
+                end = build.end(run=run_id, how=How.YIELD, token=held.token, nonce=held.nonce, reason="")
+                assert (await self.commit(end)).ok
+            return found
+
+    async with Between() as store, Ledger(store, ttl=60) as ledger:
+        await ledger.submit("k", 1, id="r1")
+        async with ledger.hold("r1") as lease:
+            assert (store.moves, lease.run.ordinal) == (0, 3)
+        with pytest.raises(RunNotFound):
+            async with ledger.hold("nowhere"):
+                pass
+
+
+@BOTH
+async def test_a_hold_asks_a_store_that_is_away_for_a_while() -> None:
+    class Away(MemoryStore):
+        away = 2
+
+        async def load(self, run_id: str, /) -> Run | None:
+            if self.away:
+                self.away -= 1
+                message = "away"
+                raise StoreUnavailable(message)
+            return await super().load(run_id)
+
+    async with Away() as away, Ledger(away, ttl=60) as ledger:
+        await ledger.submit("k", 1, id="r1")
+        async with ledger.hold("r1"):
+            assert away.away == 0

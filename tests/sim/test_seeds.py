@@ -1,6 +1,6 @@
 """Histories in which a long campaign once found something, as the shortest stories that show it."""
 
-from tenure.core.run import Claim, Reattach, Verdict
+from tenure.core.run import Claim, Reattach, Verdict, Why
 from tenure.testing.sim.judge import judge
 from tenure.testing.sim.playing import play
 from tenure.testing.sim.story import Blow, Road, Story, Wish
@@ -79,3 +79,20 @@ def test_i14_who_is_evicted_beside_its_own_next_grant_sees_none_of_its_answers()
     calls = [(one.token, one.process) for one in played.effects if (one.run, one.name) == ("r0", "tool:c21")]
     assert len(set(calls)) == 2
     assert len({process for _, process in calls}) == 1, "one process by two grants, or this shows nothing"
+
+
+def test_i03_a_claim_that_arrives_once_more_after_its_grant_has_ended_is_no_second_grant() -> None:
+    # Found by seed 108791: a request was on its way for two leases, and the leader's claim named no token.
+    story = Story(
+        seed=108_791,
+        ttl_s=1.0,
+        workers=2,
+        wishes=(Wish(kind="later", at_s=1.75),),
+        blows=(Blow(at_s=2.451, what="kill", whom=1, length=0.264),),
+        road=Road(lost=0.0, doubled=0.0, late=0.05, late_s=2.0, delay_s=0.005),
+        drift=(1.0, 1.0),
+    )
+    played = play(story)
+    assert judge(played) == []
+    late = [d for d in played.decided if isinstance(d.change, Claim) and d.answer.why is Why.MOVED]
+    assert late, "it came, or this shows nothing"

@@ -205,6 +205,7 @@ class Create:
 class Claim:
     """Take the lease of a run that is due; None in `token`, `kinds` or `code_versions` asks for no such match.
 
+    One that names the token it was made for lands at most once, however often and late it arrives: tokens only rise.
     `alone` offers an empty process; `blame` counts a takeover as a crash; `max_crashes` 0 never quarantines.
     """
 
