@@ -88,7 +88,7 @@ def test_another_run_under_the_same_id_is_named_and_the_rest_goes_on(
     assert filled("submit", "other", "1", "--id", "done", url=empty).code == 0
     said = filled("store", "import", str(exported), url=empty)
     assert said.code == 9
-    assert "conflict: another run done is in" in said.err
+    assert "conflict: run done is in" in said.err
     assert said.out == "5 runs imported, 0 were there already, 1 conflict\n"
     assert ids_in(filled, empty) == IDS
 

@@ -165,7 +165,7 @@ class _Into:
             if answer.ok:
                 self.said.count["imported" if answer.verdict is Verdict.LANDED else "already"] += 1
             elif answer.why is Why.CONFLICT:
-                text = f"another run {change.run} is in {store.url}; delete or rename one of them"
+                text = f"run {change.run} is in {store.url}, and not from this file; delete that one to take this one"
                 self.said.add("conflict", change.run, text)
             else:
                 message = f"run {change.run} was not taken in ({answer.why}); see `tenure show {change.run} --raw`"
