@@ -29,8 +29,9 @@ async def test_b070_a_request_whose_reply_was_lost_takes_effect_once(redis_url: 
     ):
         lose_the_next_reply(line)
         handle = await ledger.submit("k", None, id="r1")
+        claim = ledger.claims.change("r1", token=(await handle.load()).token)
         lose_the_next_reply(line)
-        async with ledger.hold("r1") as lease:
+        async with ledger.claims.under(await ledger.claims.claim(claim)) as lease:
             token = lease.token
             await anyio.sleep(0.2)
             lose_the_next_reply(line)
