@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tenure.testing import servers
+from tenure.testing._server_process import await_states
 from tenure.testing.servers import (
     REDIS7,
     REDIS8,
@@ -24,7 +25,7 @@ from tenure.testing.servers import (
     server_section,
 )
 
-from conftest import StartRedis  # isort: skip
+from conftest import StartPostgres, StartRedis  # isort: skip
 
 each_kind = pytest.mark.parametrize("kind", REDIS_KINDS, ids=lambda kind: kind.name)
 
@@ -161,6 +162,23 @@ def test_stopping_removes_the_folder_and_a_second_start_is_refused_while_it_runs
     assert not server.folder.exists()
     with pytest.raises(RuntimeError, match=r"start\(\)"):
         server.freeze()
+
+
+def test_a_server_is_frozen_whole_although_one_of_its_sessions_has_just_ended(
+    start_postgres: StartPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_postgres()
+    there = server._pids()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    monkeypatch.setattr(server, "_pids", lambda: [there[0], gone.pid, *there[1:]])
+    server.freeze()
+    try:
+        await_states(there, "TZ")  # a session of ours may have ended as well
+        assert _state(str(there[0])) == "T"
+    finally:
+        server.thaw()
+    await_states(there, "SRDZ")
 
 
 def test_a_server_that_cannot_start_says_so_with_its_log(start_redis: StartRedis) -> None:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -91,9 +91,7 @@ class PostgresServer(ServerProcess):
         first.send_signal(signal.SIGSTOP)
         await_states([first.pid], "TZX")
         others = self._pids()[1:]
-        for pid in others:
-            with contextlib.suppress(ProcessLookupError):  # a session that has just ended
-                os.kill(pid, signal.SIGKILL)
+        _tell(others, signal.SIGKILL)
         await_states(others, "ZX")
         first.kill()
         self._running().wait()
@@ -123,14 +121,15 @@ class PostgresServer(ServerProcess):
 
     def freeze(self) -> None:
         """Stop every process of it with SIGSTOP: connections stay open and nothing answers."""
-        for pid in self._pids():
-            os.kill(pid, signal.SIGSTOP)
+        # Stopped first, so that it starts nobody else while the others are told.
+        first = self._running()
+        first.send_signal(signal.SIGSTOP)
+        await_states([first.pid], "TZX")
+        _tell(self._pids()[1:], signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let a frozen server go on."""
-        for pid in self._pids():
-            with contextlib.suppress(ProcessLookupError):  # a session that has just ended
-                os.kill(pid, signal.SIGCONT)
+        _tell(self._pids(), signal.SIGCONT)
 
     def close(self) -> None:
         """Stop it and remove its folder."""
@@ -293,3 +292,9 @@ def _template(pid: int) -> Path:
     data = folder / "data"
     _run("initdb", "-D", str(data), "-U", ROLE, "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
     return data
+
+
+def _tell(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # a session that has just ended
+            os.kill(pid, number)
