@@ -85,15 +85,12 @@ class PostgresServer(ServerProcess):
 
     def kill_all(self) -> None:
         """End every process of it with SIGKILL at once, as when memory ran out."""
-        # Stopped first, so that it starts nobody else, and ended last, when the others have left its shared memory:
-        # a server that is started beside them would refuse.
-        first = self._running()
-        first.send_signal(signal.SIGSTOP)
-        await_states([first.pid], "TZX")
-        others = self._pids()[1:]
+        # The first is ended last, when the others have left its shared memory: a server that is started beside them
+        # would refuse.
+        others = self._stop_first()
         _tell(others, signal.SIGKILL)
         await_states(others, "ZX")
-        first.kill()
+        self._running().kill()
         self._running().wait()
         self._process = None
 
@@ -121,11 +118,7 @@ class PostgresServer(ServerProcess):
 
     def freeze(self) -> None:
         """Stop every process of it with SIGSTOP: connections stay open and nothing answers."""
-        # Stopped first, so that it starts nobody else while the others are told.
-        first = self._running()
-        first.send_signal(signal.SIGSTOP)
-        await_states([first.pid], "TZX")
-        _tell(self._pids()[1:], signal.SIGSTOP)
+        _tell(self._stop_first(), signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let a frozen server go on."""
@@ -183,6 +176,13 @@ class PostgresServer(ServerProcess):
                 return
             time.sleep(0.01)
         raise ServerMissing(f"PostgreSQL did not start at {self.url}; its log ends: {self.log()[-2000:]}")
+
+    def _stop_first(self) -> list[int]:
+        """Stop the process that starts all the others, so that it starts no more, and return those."""
+        first = self._running()
+        first.send_signal(signal.SIGSTOP)
+        await_states([first.pid], "TZX")
+        return self._pids()[1:]
 
     def _pids(self) -> list[int]:
         first = self._running().pid
