@@ -23,7 +23,7 @@ from tenure.core import canonical
 from tenure.core.run import SCHEMA, Item, Row, Run
 from tenure.core.text import count
 from tenure.errors import CorruptRecord, InvalidContent, NotAllowed, StoreTooNew, StoreUnavailable, TenureError
-from tenure.store import Store
+from tenure.store import Store, has_commit
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ async def whole(store: Store, run_id: str, /) -> Whole | None:
 
 async def _read(store: Store, record: Run, rows: list[Row]) -> Whole | None:
     """Return what belongs to a record, adding to the rows that were read before; None if it has moved on."""
-    if rows and await store.tail(record.id, after=len(rows) - 1, limit=1) != rows[-1:]:
+    if rows and not await has_commit(store, record.id, rows[-1].seq, rows[-1].digest):
         rows.clear()  # another run has the id by now, or a failover took the last of them
     while len(rows) < record.last_seq:
         left = min(PAGE, record.last_seq - len(rows))

@@ -18,7 +18,7 @@ from tenure.core.run import Create, Row, Run
 from tenure.core.text import count
 from tenure.errors import CorruptRecord, InvalidContent, NotAllowed, StoreUnavailable
 from tenure.refusals import not_found
-from tenure.store import Store
+from tenure.store import Store, has_commit
 
 PAGE = 100
 
@@ -202,7 +202,7 @@ async def blobs(store: Store, run: Run, kept: Iterable[str], restated: Any) -> d
         if digest not in text:
             continue
         if (data := await store.blob(run.id, digest)) is None:
-            if await store.load(run.id) != run:
+            if not await has_commit(store, run.id, run.last_seq, run.head):
                 message = f"run {run.id} moved while it was read; ask again"
                 raise StoreUnavailable(message, run_id=run.id)
             message = f"blob {digest[:16]}, which run {run.id} shows its model, is gone; restore the store"

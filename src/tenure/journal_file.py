@@ -21,7 +21,7 @@ from tenure.core.run import Row, Run
 from tenure.core.verify import ORIGIN, Audit, Verification
 from tenure.errors import CorruptRecord, InvalidContent, RunConflict, StoreTooNew
 from tenure.refusals import not_found
-from tenure.store import Store
+from tenure.store import Store, has_commit
 
 FORMAT = 1
 """The format of the lines; a newer one is refused by name."""
@@ -144,9 +144,7 @@ async def export_lines(
 
 
 async def _refuse_gone(store: Store, run_id: str, last: Row | None) -> None:
-    if last is None:
-        return
-    if [row.digest for row in await store.tail(run_id, after=last.seq - 1, limit=1)] != [last.digest]:
+    if last is not None and not await has_commit(store, run_id, last.seq, last.digest):
         message = f"the store lost commits of run {run_id} that were exported; export it again, to another file"
         raise RunConflict(message, run_id=run_id)
 

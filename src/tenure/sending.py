@@ -15,7 +15,7 @@ from tenure.errors import HistoryLost, LeaseLost, NotAllowed, OutcomeUnknown, St
 from tenure.pulse import Pulse
 from tenure.refusals import error_of, history_lost, lost
 from tenure.retrying import UNANSWERED, resend
-from tenure.store import SLOW_BYTES_S, Store, payload_bytes
+from tenure.store import SLOW_BYTES_S, Store, has_commit, payload_bytes
 from tenure.trust import Trust, refused_line
 
 log = logging.getLogger("tenure.lease")
@@ -145,10 +145,10 @@ class Sending:
         # What was asked last may have landed. What is not there yet may land until the store's lease ends, no later.
         with anyio.move_on_after(1.0):
             try:
-                rows = await self._store.tail(change.run, after=change.row.seq - 1, limit=1)
+                landed = await has_commit(self._store, change.run, change.row.seq, change.row.digest)
                 run = await self._store.load(change.run)
             except TenureError:
                 return None
-            if rows and rows[0].digest == change.row.digest:
+            if landed:
                 return Answer(verdict=Verdict.ALREADY, now_us=0, run=run)
         return None

@@ -25,6 +25,11 @@ def payload_bytes(change: Change, /) -> int:
     return (len(row.body) if row is not None else 0) + sum(map(len, getattr(change, "blobs", {}).values()))
 
 
+async def has_commit(store: Store, run_id: str, seq: int, digest: str, /) -> bool:
+    """Return whether the journal of a run has this commit: it may not have landed, or a failover may have taken it."""
+    return [row.digest for row in await store.tail(run_id, after=seq - 1, limit=1)] == [digest]
+
+
 class Durability(StrEnum):
     """What an acknowledged change survives: nothing; process death; power loss; failover; both."""
 
