@@ -34,7 +34,7 @@ Ring = Callable[[Callback], object]
 def ring_here() -> Ring:
     """Return what has a callback run soon on the loop of the calling task, from any thread, without waiting for it."""
     native: Any = current_token().native_token
-    ring: Ring = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+    ring: Ring = native.call_soon_threadsafe if isinstance(native, asyncio.AbstractEventLoop) else native.run_sync_soon
     return ring
 
 

@@ -140,10 +140,11 @@ class Stubs:
         row, keys = change.row, self.keys
         staged = _large(row, change.blobs)
         named = [keys.run(change.run), keys.log(change.run)]
-        if staged and _is_plain(change):
+        plain = _is_plain(change)
+        if plain and staged:
             args = [*_args_of_row(change, b""), "big"]
             return self._with_payloads("commit", [*named, keys.large(change.run)], args, change.run, staged)
-        rest = self._rest_of_commit(change, [name for name, _, _ in staged])
+        rest = "" if plain else self._rest_of_commit(change, [name for name, _, _ in staged])
         small = sorted(set(change.blobs) - {name for name, _, _ in staged})
         if rest:
             status = change.status or Status.RUNNING
@@ -154,8 +155,6 @@ class Stubs:
         return self._with_payloads("commit", named, args, change.run, staged)
 
     def _rest_of_commit(self, change: Commit, large: list[str]) -> str:
-        if _is_plain(change):
-            return ""
         due = (change.due or NOW) if change.status is Status.QUEUED else change.due
         if change.status in rules.TERMINAL:
             due = None
