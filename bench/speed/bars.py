@@ -166,7 +166,7 @@ def text_at(place: int, length: int) -> str:
 
 def step_of(number: int) -> dict[str, object]:
     """Return what a step of an agent adds, about 3 KB: a message and the call that it makes."""
-    text = text_at(number * 2700, 2700)
+    text = text_at(number * 2640, 2640)
     return {
         "role": "assistant",
         "content": f"{number:08d} {text}",

@@ -123,7 +123,7 @@ async def test_an_event_from_outside_is_waited_for_with_the_run_suspended_and_as
         )
         assert await inline.result(handle) == "paid 1; no"
         # Something else comes too late.
-        with pytest.raises(RunConflict, match="taken by"):
+        with pytest.raises(RunConflict, match="taken by other content"):
             await resolve_event(inline.ledger, token, {"approvals": {}})
     assert (desk.tokens, place.paid, place.asked) == ([token], [1], 2)
 

@@ -1,5 +1,6 @@
 """Changes of many runs at once: half of them go ahead, so that server and client work at the same time."""
 
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import anyio
@@ -24,6 +25,12 @@ def watched(store: Any, seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(speech, "call", noted)
 
 
+async def all_at_once(call: Callable[[Any], Coroutine[Any, Any, None]], held: Sequence[Any]) -> None:
+    async with anyio.create_task_group() as tasks:
+        for run in held:
+            tasks.start_soon(call, run)
+
+
 @pytest.mark.parametrize(
     "runs, batches", [(2 * HALF - 1, [2 * HALF - 1]), (2 * HALF, [HALF, HALF]), (4 * HALF, [2 * HALF, 2 * HALF])]
 )
@@ -39,9 +46,7 @@ async def test_of_many_runs_that_ask_at_once_half_are_sent_and_the_rest_before_t
             assert (await store.commit(write(grant_of(run), run, step=1))).ok
             seen.append("answered")
 
-        async with anyio.create_task_group() as tasks:
-            for run in held:
-                tasks.start_soon(step, run)
+        await all_at_once(step, held)
         assert seen == [*batches, *["answered"] * runs]
         assert {(await store.load(run.id)).step for run in held} == {held[0].step + 1}  # type: ignore[union-attr]
 
@@ -69,7 +74,5 @@ async def test_renewals_are_one_statement_however_many_ask_at_once(
         async def renew(run: Any) -> None:
             assert (await store.commit(Renew(grant=grant_of(run)))).ok
 
-        async with anyio.create_task_group() as tasks:
-            for run in held:
-                tasks.start_soon(renew, run)
+        await all_at_once(renew, held)
         assert sizes == [4 * HALF]
