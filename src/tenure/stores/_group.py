@@ -113,7 +113,7 @@ class Line(Generic[T, R]):
             if self._closed:
                 message = "the store is closed; open it again with `async with store:`"
                 raise NotAllowed(message)
-            if self._alone and not self._gathered:
+            if self._alone:
                 self._line_up(slots)
             elif gathered := self._gathered.get(soon):
                 gathered += slots
