@@ -1,6 +1,7 @@
 """The command that runs tenure beside others: how it judges, draws and tells. What it measures is no test."""
 
 import json
+import zlib
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -56,6 +57,11 @@ def test_a_step_is_about_three_kilobytes_and_no_two_are_the_same() -> None:
     sizes = {len(journal.event(journal.CHECKPOINT, value=step_of(number))) for number in range(450)}
     assert 2900 < min(sizes) <= max(sizes) < 3100
     assert step_of(1) != step_of(2)
+
+
+def test_a_conversation_does_not_repeat_itself_so_that_who_packs_it_keeps_more_than_a_quarter() -> None:
+    steps = b"".join(journal.event(journal.CHECKPOINT, value=step_of(number)) for number in range(100))
+    assert len(zlib.compress(steps)) > len(steps) / 4
 
 
 def test_names_are_unique_and_every_plot_has_axes() -> None:
