@@ -8,7 +8,7 @@ the rest is left to it, and so is every refusal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from tenure.core import canonical, journal
@@ -16,51 +16,56 @@ from tenure.core import canonical, journal
 _VALUES = 10_000
 
 
-class _Unsure(Exception):
-    """The other encoder might write something else than the canonical bytes."""
-
-
 def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     """Return what `journal.event` returns."""
+    found = {"type": type_, "scope": scope, **content}
     try:
-        found = _ordered({"type": type_, "scope": scope, **content}, canonical.MAX_DEPTH + 1, [_VALUES])
-        data = _encoder()(found)
-    except (_Unsure, LookupError, RuntimeError, TypeError, ValueError):  # as a lone surrogate, or a key gone meanwhile
-        return journal.event(type_, scope=scope, **content)
-    return data if len(data) <= canonical.MAX_EVENT_BYTES else journal.event(type_, scope=scope, **content)
+        if _is_sure(found, canonical.MAX_DEPTH + 1, [_VALUES]):
+            data = _encoder()(found)
+            if len(data) <= canonical.MAX_EVENT_BYTES:
+                return data
+    except (LookupError, RuntimeError, TypeError, ValueError):  # as a lone surrogate, or a key gone meanwhile
+        pass
+    return journal.event(type_, scope=scope, **content)
 
 
 @cache
 def _encoder() -> Callable[[Any], bytes]:
     try:
-        from orjson import dumps
+        import orjson
     except ImportError:
         from pydantic_core import to_json
 
-        return to_json
-    return dumps
+        return lambda value: to_json(_ordered(value))
+    return partial(orjson.dumps, option=orjson.OPT_SORT_KEYS)
 
 
-def _ordered(value: Any, depth: int, left: list[int]) -> Any:
-    """Return a container with the keys of its objects in order."""
+def _is_sure(value: Any, depth: int, left: list[int]) -> bool:
+    """Return whether a container holds nothing but what both encoders write alike."""
     left[0] -= len(value) + 1
     if depth == 0 or left[0] < 0:
-        raise _Unsure
-    if type(value) is list:
-        return [item if type(item) is str else _value(item, depth, left) for item in value]
-    found: dict[str, Any] = {}
-    for key in sorted(value):
-        if type(key) is not str:
-            raise _Unsure
-        item = value[key]
-        found[key] = item if type(item) is str else _value(item, depth, left)
-    return found
+        return False
+    items = value
+    if type(value) is dict:
+        for key in value:
+            if type(key) is not str:
+                return False
+        items = value.values()
+    for item in items:
+        kind = type(item)
+        if kind is str or item is None or kind is bool:
+            continue
+        if kind is dict or kind is list:
+            if not _is_sure(item, depth - 1, left):
+                return False
+        # A number with a fraction is written in another way, and what else there is may be refused.
+        elif kind is not int or not -canonical.MAX_NUMBER <= item <= canonical.MAX_NUMBER:
+            return False
+    return True
 
 
-def _value(item: Any, depth: int, left: list[int]) -> Any:
-    kind = type(item)
-    if kind is dict or kind is list:
-        return _ordered(item, depth - 1, left)
-    if item is None or kind is bool or (kind is int and -canonical.MAX_NUMBER <= item <= canonical.MAX_NUMBER):
-        return item
-    raise _Unsure  # a number with a fraction is written in another way, and what else there is may be refused
+def _ordered(value: Any) -> Any:
+    """Return a container with the keys of its objects in order."""
+    if type(value) is dict:
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    return list(map(_ordered, value)) if type(value) is list else value

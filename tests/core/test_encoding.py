@@ -9,22 +9,23 @@ from collections.abc import Iterator
 from enum import IntEnum, StrEnum
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_core import to_json
 
 from tenure import encoding
 from tenure.core import canonical, journal
 from tenure.errors import InvalidContent
 
 
-@pytest.fixture(autouse=True, scope="module", params=[orjson.dumps, to_json], ids=["orjson", "pydantic"])
+@pytest.fixture(autouse=True, scope="module", params=["orjson", "pydantic"])
 def encoder(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(encoding, "_encoder", lambda: request.param)
+        if request.param == "pydantic":
+            patched.setitem(sys.modules, "orjson", None)
+        encoding._encoder.cache_clear()
         yield
+    encoding._encoder.cache_clear()
 
 
 class Level(IntEnum):
@@ -92,20 +93,6 @@ def test_i26_what_is_deep_or_large_or_has_no_place_is_refused_alike(value: Any) 
     assert said(encoding.event, value) == said(journal.event, value)
 
 
-def test_i26_what_loses_a_key_while_it_is_encoded_is_left_to_core() -> None:
-    class Taking(str):
-        __slots__ = ()
-
-        def __lt__(self, other: str) -> bool:
-            value.pop("a", None)
-            return str.__lt__(self, other)
-
-    value = {"a": 1, Taking("b"): 2}
-    found = encoding.event(journal.RECORD, value=value)
-    assert "a" not in value
-    assert found == journal.event(journal.RECORD, value=value)
-
-
 def test_i26_what_holds_itself_is_refused_alike() -> None:
     value: list[Any] = []
     value += [value, value]
@@ -118,10 +105,7 @@ def test_which_encoder_it_is_depends_on_what_is_installed(hidden: str) -> None:
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({hidden.split()!r}))\n"
         "from tenure import encoding\n"
-        "print(encoding._encoder().__module__, encoding.event('record', value={'b': [1], 'a': 'x'}).decode())"
+        "print(encoding.event('record', value={'b': [1], 'a': 'x'}).decode(), 'pydantic_core' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [
-        "pydantic_core._pydantic_core" if hidden else "orjson",
-        '{"scope":"","type":"record","value":{"a":"x","b":[1]}}',
-    ]
+    assert done.stdout.split() == ['{"scope":"","type":"record","value":{"a":"x","b":[1]}}', str(bool(hidden))]

@@ -112,12 +112,15 @@ def commit(
 
     The effects stand in the body, so the digest covers what the commit did as well as what it said.
     """
-    _check_status(grant.run, status, waits=inbox_seq is not None and wants is not None)
-    named = {canonical.digest(data): data for data in blobs}
     effects: dict[str, Any] = {"step": step} if step else {}
     others = (status, failures, requests, wants, tags, due, outcome)
-    if others != _NOTHING or base or consume or named:  # nearly every commit ends a step and does nothing else
-        effects |= _said(*others, base=base, consume=consume, blobs=named)
+    if others == _NOTHING and inbox_seq is None and not (base or consume or blobs):
+        # Nearly every commit ends a step and does nothing else.
+        row = journal.row(grant.run, seq, prev, journal.body(events, effects), grant)
+        return Commit.plain(grant=grant, row=row, prev=prev, step=step)
+    _check_status(grant.run, status, waits=inbox_seq is not None and wants is not None)
+    named = {canonical.digest(data): data for data in blobs}
+    effects |= _said(*others, base=base, consume=consume, blobs=named)
     return Commit(
         grant=grant,
         row=journal.row(grant.run, seq, prev, journal.body(events, effects), grant),

@@ -107,7 +107,7 @@ def _tags(tags: Mapping[str, str]) -> str:
 def _commit(change: Commit, bodies: list[bytes]) -> dict[str, Any]:
     found = _grant(change.grant)
     found.update(do="plain", prev=change.prev, step=change.step, row=_row(change.row, bodies))
-    if _is_plain(change):
+    if change.is_plain:
         return found
     due = (change.due or NOW) if change.status is Status.QUEUED else change.due
     rest = {
@@ -127,20 +127,6 @@ def _commit(change: Commit, bodies: list[bytes]) -> dict[str, Any]:
     due = None if change.status in rules.TERMINAL else due
     found.update({name: value for name, value in rest.items() if value is not None}, do="commit", **_when(due))
     return found
-
-
-def _is_plain(change: Commit) -> bool:
-    """Return whether a commit does nothing but append and extend the lease."""
-    return (
-        change.status is None
-        and not (change.base or change.consume or change.blobs)
-        and change.failures is None
-        and change.inbox_seq is None
-        and change.requests is None
-        and change.wants is None
-        and change.tags is None
-        and change.outcome is None
-    )
 
 
 def _create(change: Create, bodies: list[bytes]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Stubs:
 
     def plain(self, change: Change, /) -> bytes | None:
         """Return the packed call of a commit that is a small row and no more, as nearly all are; None for any other."""
-        if type(change) is not Commit or not _is_plain(change) or len(change.row.body) > LARGE_BYTES:
+        if type(change) is not Commit or not change.is_plain or len(change.row.body) > LARGE_BYTES:
             return None
         keys, run = self.keys, change.grant.run
         named = ("EVALSHA", script("commit")[1], 4, keys.meta, keys.history, keys.run(run), keys.log(run))
@@ -140,7 +140,7 @@ class Stubs:
         row, keys = change.row, self.keys
         staged = _large(row, change.blobs)
         named = [keys.run(change.run), keys.log(change.run)]
-        plain = _is_plain(change)
+        plain = change.is_plain
         if plain and staged:
             args = [*_args_of_row(change, b""), "big"]
             return self._with_payloads("commit", [*named, keys.large(change.run)], args, change.run, staged)
@@ -231,16 +231,6 @@ class Stubs:
         pairs = [(self.keys.stage(run, digest), self.keys.large(run, lasts)) for lasts, digest, _ in staged]
         laid = [(pair[0], data) for pair, (_, _, data) in zip(pairs, staged, strict=True)]
         return self._call(name, [*named, *(key for pair in pairs for key in pair)], args, laid)
-
-
-def _is_plain(change: Commit, /) -> bool:
-    """Return whether a commit says no more than its row and how many steps it ends, as nearly all do."""
-    c = change
-    return (
-        (c.status is None and c.failures is None and c.inbox_seq is None and c.requests is None)
-        and (c.wants is None and c.tags is None and c.outcome is None)
-        and not (c.base or c.consume or c.blobs)
-    )
 
 
 def _args_of_row(change: Commit, body: bytes | None = None, /) -> tuple[Part, ...]:
