@@ -437,4 +437,7 @@ class Answer:
     @property
     def ok(self) -> bool:
         """Return whether what was asked for is so: landed now, or already."""
-        return self.verdict in (Verdict.LANDED, Verdict.ALREADY)
+        return self.verdict in _OK
+
+
+_OK = (Verdict.LANDED, Verdict.ALREADY)

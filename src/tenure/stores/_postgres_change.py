@@ -34,6 +34,12 @@ from tenure.core.run import (
 )
 
 _QUOTE = json.JSONEncoder(ensure_ascii=False).encode
+_TEXT = json.JSONEncoder(separators=(",", ":")).encode
+_ASCII = json.encoder.encode_basestring_ascii
+_PLAIN = (
+    '{"do":"plain","id":%s,"token":%d,"nonce":%s,"epoch":%s,"ttl_ms":%d,"prev":%s,"step":%d,'
+    '"row":{"seq":%d,"digest":%s,"mark":%s,"body":%d}}'
+)
 
 
 def escaped(text: str, /) -> str:
@@ -47,8 +53,18 @@ def plain(text: str, /) -> str:
     return found
 
 
-def packed(change: Change, bodies: list[bytes], /) -> dict[str, Any]:
+def packed(change: Change, bodies: list[bytes], /) -> str:
     """Return a change as the object that the law reads; its payloads are added to `bodies` and named by place."""
+    if isinstance(change, Commit) and change.is_plain:  # as nearly all are
+        grant, row = change.grant, change.row
+        held = (_ASCII(grant.run), grant.token, _ASCII(grant.nonce), _ASCII(grant.epoch), grant.ttl_ms)
+        place = _place(row.body, bodies)
+        wrote = (_ASCII(change.prev), change.step, row.seq, _ASCII(row.digest), _ASCII(row.grant), place)
+        return _PLAIN % (*held, *wrote)
+    return _TEXT(_object(change, bodies))
+
+
+def _object(change: Change, bodies: list[bytes]) -> dict[str, Any]:
     match change:
         case Commit():
             return _commit(change, bodies)
@@ -106,9 +122,7 @@ def _tags(tags: Mapping[str, str]) -> str:
 
 def _commit(change: Commit, bodies: list[bytes]) -> dict[str, Any]:
     found = _grant(change.grant)
-    found.update(do="plain", prev=change.prev, step=change.step, row=_row(change.row, bodies))
-    if change.is_plain:
-        return found
+    found.update(do="commit", prev=change.prev, step=change.step, row=_row(change.row, bodies))
     due = (change.due or NOW) if change.status is Status.QUEUED else change.due
     rest = {
         "status": change.status.value if change.status is not None else None,
@@ -125,7 +139,7 @@ def _commit(change: Commit, bodies: list[bytes]) -> dict[str, Any]:
         "blobs": _blobs(change.blobs, bodies) or None,
     }
     due = None if change.status in rules.TERMINAL else due
-    found.update({name: value for name, value in rest.items() if value is not None}, do="commit", **_when(due))
+    found.update({name: value for name, value in rest.items() if value is not None}, **_when(due))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.pq.abc import PGresult
 
-from tenure.core.run import Change, Import, Renew
+from tenure.core.run import Change, Commit, Import, Renew
 from tenure.errors import OutcomeUnknown
 from tenure.store import payload_bytes
 from tenure.stores._postgres_change import packed
@@ -45,17 +45,17 @@ class Speech:
     def call(self, changes: Sequence[Change], /, *, whole: bool = False) -> Call:
         """Return the statement of changes; `whole` is the one that says why a change does not land."""
         bodies: list[bytes] = []
-        objects = [packed(change, bodies) for change in changes]
-        if isinstance(changes[0], Renew):
-            p = {**self.known(), "sync": self.beat_sync, "grants": objects}
-            return Call(self.renew, (_JSONB,), (_ENCODE(p).encode(),))
-        if len(objects) == 1 and objects[0]["do"] == "plain" and not whole:
-            p = {**self.known(), "step": objects[0]}
-            return Call(self.step, (_JSONB, _BYTEA), (_ENCODE(p).encode(), bodies[0]))
-        p = {**self.known(), "changes": objects}
-        if len({change.run for change in changes}) == len(changes):
-            p["apart"] = 1
-        return Call(self.change, (_JSONB, _BYTEAS), (_ENCODE(p).encode(), byteas(bodies)))
+        objects = ",".join([packed(change, bodies) for change in changes])
+        first = changes[0]
+        if isinstance(first, Renew):
+            return Call(self.renew, (_JSONB,), (self._told(f'"grants":[{objects}]', sync=self.beat_sync),))
+        if len(changes) == 1 and isinstance(first, Commit) and first.is_plain and not whole:
+            return Call(self.step, (_JSONB, _BYTEA), (self._told(f'"step":{objects}'), bodies[0]))
+        apart = ',"apart":1' if len({change.run for change in changes}) == len(changes) else ""
+        return Call(self.change, (_JSONB, _BYTEAS), (self._told(f'"changes":[{objects}]{apart}'), byteas(bodies)))
+
+    def _told(self, asked: str, **other: Any) -> bytes:
+        return f"{_ENCODE({**self.known(), **other})[:-1]},{asked}}}".encode()
 
 
 def byteas(bodies: Sequence[bytes], /) -> bytes:
