@@ -296,6 +296,10 @@ class StoreUnavailable(TenureError):
     code = Code.STORE_UNAVAILABLE
 
 
+class RowLocked(StoreUnavailable):
+    """Try again: the store answers, and another transaction, maybe one of this process, holds the run's row."""
+
+
 class StoreUnsafe(TenureError):
     """Fix the deployment: the store is set so that it would lose or tear what it acknowledges."""
 

@@ -20,7 +20,7 @@ import anyio.to_thread
 
 from tenure.clock import Clock
 from tenure.core.run import Answer, Renew
-from tenure.errors import TenureError
+from tenure.errors import RowLocked, TenureError
 from tenure.pulse import Pulse, Renewed
 from tenure.store import Refused, Store
 
@@ -42,6 +42,7 @@ async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None
             lease.stalled(stalled_ms)
         return
     grants = [lease.grant for lease in held]
+    before = [(pulse.writes(lease), lease.deadline_ns) for lease in held]
     sent_ns = clock.boot_ns()
     try:
         with anyio.fail_after(min(grant.ttl_ms for grant in grants) / 6000):
@@ -52,10 +53,17 @@ async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None
             lease.unanswered(error)
         return
     now_ns = clock.boot_ns()
-    pulse.contact(now_ns, ok=any(isinstance(answer, Answer) for answer in answers), ttl_ms=ttl_ms)
+    own = [
+        isinstance(answer, RowLocked) and _met_its_own(lease, pulse, *was)
+        for lease, answer, was in zip(held, answers, before, strict=True)
+    ]
+    if not all(own):  # the writes that were met note the contact themselves
+        pulse.contact(now_ns, ok=any(isinstance(answer, Answer) for answer in answers), ttl_ms=ttl_ms)
     pulse.lag_ms = (now_ns - sent_ns) // 1_000_000
     told: list[Refused] = []
-    for lease, grant, answer in zip(held, grants, answers, strict=True):
+    for lease, grant, answer, met in zip(held, grants, answers, own, strict=True):
+        if met:
+            continue
         if not isinstance(answer, Answer):
             lease.unanswered(answer)
         elif (line := lease.answered(grant, answer, sent_ns)) is not None:
@@ -64,6 +72,17 @@ async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None
     with anyio.move_on_after(ttl_ms / 6000), suppress(TenureError):
         for line in told:
             await store.tell_refused(line)
+
+
+def _met_its_own(lease: Renewed, pulse: Pulse, wrote: bool, deadline_ns: int) -> bool:  # noqa: FBT001 - as it was
+    """Return whether the row was locked by the holder's own write, whose answer tells what there is and renews too.
+
+    One that was answered meanwhile has moved the deadline. One under way may itself wait for a row that somebody else
+    holds: by the next renewal that is worth a word, for then no answer has come for more than half the lease.
+    """
+    if lease.deadline_ns != deadline_ns:
+        return True
+    return (wrote or pulse.writes(lease)) and lease.remaining_ms * 2 > lease.grant.ttl_ms
 
 
 class Heart(Protocol):

@@ -22,6 +22,11 @@ class Renewed(Protocol):
         ...
 
     @property
+    def deadline_ns(self) -> int:
+        """Return the local deadline, which every answer that extends the lease moves, to a renewal or to a write."""
+        ...
+
+    @property
     def remaining_ms(self) -> int:
         """Return what is left until the local deadline, in milliseconds."""
         ...
@@ -51,7 +56,7 @@ class Flying(Protocol):
 class Pulse:
     """What the ledger's loop and the heartbeat tell each other; both note their contact with the store.
 
-    `flying` and `entered` are the loop's alone.
+    `flying`, by the `id` of the lease, and `entered` are the loop's to change; the heartbeat looks into `flying`.
     """
 
     max_stall_ms: int
@@ -105,6 +110,10 @@ class Pulse:
         with self.guard:
             self.idle = None if self.leases else wake
             return list(self.leases.values())
+
+    def writes(self, lease: Renewed, /) -> bool:
+        """Return whether a request of this lease is under way; from any thread."""
+        return id(lease) in self.flying
 
     def cut(self, now_ns: int, /) -> None:
         """Give up waiting for what was not answered before its deadline."""

@@ -110,7 +110,7 @@ class Sending:
         ttl_ms = self._trust.grant.ttl_ms
         # Cut by who watches the deadlines of all leases: a timer for each request would cost more than the request.
         self._asked, self._until_ns = change, self._trust.deadline_ns
-        self._pulse.flying[id(self)] = self
+        self._pulse.flying[id(self._trust)] = self
         try:
             with self._new_scope() as self._scope:
                 if self._way is not None and isinstance(change, Commit):
@@ -128,7 +128,7 @@ class Sending:
                 raise StoreUnavailable(error.message, run_id=change.run) from error
             raise
         finally:
-            self._pulse.flying.pop(id(self), None)
+            self._pulse.flying.pop(id(self._trust), None)
 
     async def tell(self, error: LeaseLost | HistoryLost, /) -> None:
         """Tell people that a commit was refused, as well as that can be done within a second."""

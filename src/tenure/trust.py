@@ -151,6 +151,8 @@ class Trust:
 
     def unanswered(self, error: Exception, /) -> None:
         """Take in that a renewal had no answer: trust runs on to its deadline and no further."""
+        if self.over or self.error is not None:
+            return  # nobody waits for a renewal any more
         known = error if isinstance(error, TenureError) else None
         message = (
             f"the store did not answer a renewal of run {self.grant.run} ({type(error).__name__}); it is asked again"

@@ -90,11 +90,15 @@ class Watching:
                 if not await self._store.woken(topics, timeout=0.5):
                     continue
                 for trust in held:
+                    if trust.over:
+                        continue
                     # A wake may be for nothing (on SQLite any write to the file is one), and a renewal is a write that
                     # wakes others. So it is looked first, and renewed only to be told of what ended the grant.
                     run = await self._store.load(trust.grant.run)
                     if run is None or not rules.holds(run, trust.grant) or run.status is not Status.RUNNING:
-                        self._heart.hurry()
+                        # The answer to its own end tells a holder what became of the lease.
+                        if not trust.ending and not trust.over:
+                            self._heart.hurry()
                     elif posted[run.id] != (said := (run.inbox_seq, run.cancel_by_ms)):
                         posted[run.id] = said
                         trust.tell()

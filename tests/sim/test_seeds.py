@@ -55,9 +55,10 @@ def test_i09_a_result_that_a_promotion_took_after_its_record_was_read_is_waited_
 
 
 def test_i14_who_is_evicted_beside_its_own_next_grant_sees_none_of_its_answers() -> None:
-    # Found by seed 34273: one process held a run twice, and the former holder had not heard yet that it was evicted.
+    # Found by seed 34273, and since then shown by this one: one process held a run twice, and the former holder had not
+    # heard yet that it was evicted.
     story = Story(
-        seed=34_273,
+        seed=34_292,
         ttl_s=1.5,
         workers=3,
         wishes=(
@@ -82,14 +83,15 @@ def test_i14_who_is_evicted_beside_its_own_next_grant_sees_none_of_its_answers()
 
 
 def test_i03_a_claim_that_arrives_once_more_after_its_grant_has_ended_is_no_second_grant() -> None:
-    # Found by seed 108791: a request was on its way for two leases, and the leader's claim named no token.
+    # Found by seed 108791, and since then shown by this one: a request was on its way for two leases, and the leader's
+    # claim named no token.
     story = Story(
-        seed=108_791,
+        seed=109_164,
         ttl_s=1.0,
         workers=2,
         wishes=(Wish(kind="later", at_s=1.75),),
         blows=(Blow(at_s=2.451, what="kill", whom=1, length=0.264),),
-        road=Road(lost=0.0, doubled=0.0, late=0.05, late_s=2.0, delay_s=0.005),
+        road=Road(lost=0.0, doubled=0.0, late=0.2, late_s=2.0, delay_s=0.005),
         drift=(1.0, 1.0),
     )
     played = play(story)

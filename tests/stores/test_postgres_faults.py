@@ -24,6 +24,7 @@ from tenure import (
 from tenure.core import build
 from tenure.core.run import Answer, Renew, Verdict, Why
 from tenure.core.verify import verify_run
+from tenure.errors import RowLocked
 from tenure.store import Durability
 from tenure.stores._postgres_connect import address
 from tenure.stores._postgres_migrate import KNOWN, migrate
@@ -201,7 +202,7 @@ async def test_b023_a_row_that_somebody_else_has_locked_is_unknown_to_a_renewal_
             )
             await other.execute(f"{locked} FOR UPDATE".encode(), [namespace])
             answers = await store.commit_many([Renew(grant=grant_of(run)) for run in runs])
-            assert isinstance(answers[4], StoreUnavailable)
+            assert isinstance(answers[4], RowLocked)
             assert all(isinstance(a, Answer) and a.ok for n, a in enumerate(answers) if n != 4)
             waiting = asyncio.create_task(store.commit(write(grant_of(runs[4]), runs[4], step=1)))
             assert (await store.commit(write(grant_of(runs[5]), runs[5], step=1))).ok, "nobody else waits for it"

@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from tenure.core.run import Answer, Change, Commit, Renew, Verdict
-from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.errors import OutcomeUnknown, RowLocked, StoreUnavailable
 from tenure.store import SLOW_BYTES_S
 from tenure.stores._group import LIMIT
 from tenure.stores._postgres_answer import answer_of
@@ -281,7 +281,7 @@ class Line:
         # Not by `splitlines`: U+0085, U+2028 and U+2029 stand in texts of people as they are, and end no line here.
         for slot, line in zip(batch, said.removesuffix("\n").split("\n"), strict=True):
             if line == "busy" and isinstance(slot.change, Renew):
-                slot.give(StoreUnavailable(f"another transaction holds the row of run {slot.change.run}; try again"))
+                slot.give(RowLocked(f"another transaction holds the row of run {slot.change.run}; try again"))
             elif line == "busy":
                 self._own(self._in_patience(slot))
             else:
