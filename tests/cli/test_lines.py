@@ -60,17 +60,30 @@ async def greet(run, name):
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_a_worker_tells_a_terminal_that_it_is_there(tmp_path: Path, processes: str) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_worker_says_once_that_it_is_ready(tmp_path: Path, processes: str, *, terminal: bool) -> None:
     (tmp_path / "waiting_app.py").write_text(APP)
     store = f"sqlite:///{tmp_path}/runs.db"
     command = [sys.executable, "-m", "tenure", "--store", store, "worker", "waiting_app:app", "--processes", processes]
-    ours, theirs = os.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    with os.fdopen(ours, "rb", buffering=0) as hears:
         worker = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
         os.close(theirs)
         said = b""
         while b"\n" not in said:
-            said += terminal.read(1000)
-        worker.terminate()  # whether it drains or has not come to that yet: its children leave with it
-        worker.wait(timeout=60)
-    assert said.decode().startswith(f"tenure: waiting_app:app waits for runs on {store}, namespace default, ")
+            said += hears.read(1000)
+        assert anyio.run(_workers, store) > 0, "it has looked for runs"
+        worker.terminate()
+        assert worker.wait(timeout=60) == 0
+        if not terminal:
+            said += hears.read()
+    how = "in this process" if processes == "0" else "with 1 process"
+    ready = f"tenure: ready: waiting_app:app waits for runs on {store}, namespace default, {how}"
+    first, *more = said.decode().splitlines()
+    assert first == ready + "; Ctrl-C stops it" * terminal
+    assert [line for line in more if "ready" in line] == []
+
+
+async def _workers(url: str) -> int:
+    async with open_store(url) as store:
+        return len(await store.beats())

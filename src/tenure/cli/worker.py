@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tenure.worker import Worker
 
 log = logging.getLogger("tenure.worker")
+
+READY_S = 0.05
 
 AppArgument = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The App object, for example fleet:app.")]
 
@@ -87,8 +90,8 @@ async def worker(
     store = place.store(creates=True)
     supervisor = Supervisor(store, spawned, settings, processes=processes, drain=drain, ttl=place.ttl_s)
     async with store:
-        _greet(app, store, f"with {processes} process{'es' * (processes > 1)}")
-        await _beside(supervisor.run, at, live=lambda: supervisor.live, ready=lambda: supervisor.ready)
+        greeting = _greeting(app, store, f"with {processes} process{'es' * (processes > 1)}")
+        await _beside(supervisor.run, at, greeting, live=lambda: supervisor.live, ready=lambda: supervisor.ready)
     return Exit.OK
 
 
@@ -119,20 +122,29 @@ async def _here(place: Place, path: str, *, at: tuple[str, int] | None, **settin
 
     app = load_app(path)
     async with place.store(creates=True) as store:
-        _greet(path, store, "in this process")
         made = Worker(app, store, ttl=place.ttl_s, **settings)
 
         async def run() -> None:
             async with made:
                 await _until_signalled(made)
 
-        await _beside(run, at, live=lambda: live(made), ready=lambda: made.ready)
+        greeting = _greeting(path, store, "in this process")
+        await _beside(run, at, greeting, live=lambda: live(made), ready=lambda: made.ready)
 
 
-def _greet(app: str, store: Store, how: str) -> None:
-    """Tell people who look at a terminal that it is there; a log file need not know."""
-    if sys.stderr.isatty():
-        hint(f"tenure: {app} waits for runs on {store.url}, namespace {store.namespace}, {how}; Ctrl-C stops it")
+def _greeting(app: str, store: Store, how: str) -> str:
+    way_out = "; Ctrl-C stops it" if sys.stderr.isatty() else ""
+    return f"tenure: ready: {app} waits for runs on {store.url}, namespace {store.namespace}, {how}{way_out}"
+
+
+async def _greet(greeting: str, ready: Callable[[], bool]) -> None:
+    """Say once that runs are taken, to who looks at a terminal and to who reads a log."""
+    import anyio
+
+    while not ready():  # noqa: ASYNC110 - what children tell is looked at by everybody in the same way
+        await anyio.sleep(READY_S)
+    with suppress(OSError, ValueError):  # a stderr that is gone is no reason to stop
+        hint(greeting)
 
 
 async def _until_signalled(made: Worker) -> None:
@@ -168,11 +180,12 @@ def live(made: Worker, /) -> bool:
 async def _beside(
     run: Callable[[], Awaitable[None]],
     at: tuple[str, int] | None,
+    greeting: str,
     *,
     live: Callable[[], bool],
     ready: Callable[[], bool],
 ) -> None:
-    """Run, with the health answers beside it where they are asked for."""
+    """Run, and say when runs are taken; with the health answers beside it where they are asked for."""
     import anyio
 
     from tenure import health
@@ -180,6 +193,7 @@ async def _beside(
     async with anyio.create_task_group() as tasks:
         if at is not None:
             await tasks.start(partial(health.serve, *at, live=live, ready=ready))
+        tasks.start_soon(_greet, greeting, ready)
         await run()
         tasks.cancel_scope.cancel()
 
