@@ -1,11 +1,14 @@
-"""Processes that open a new file in the same moment: one makes it, and all of them have it."""
+"""What opening a new file makes, and that processes that open one in the same moment all have it."""
 
+import logging
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tenure import StoreNotFound, open_store
 
 OPENS = """
 import sys, time
@@ -36,3 +39,18 @@ def test_processes_that_open_a_new_file_together_wait_for_each_other(tmp_path: P
         ]
         said = [process.communicate(timeout=60)[1] for process in opening]
         assert [process.returncode for process in opening] == [0] * 4, said
+
+
+async def test_a_folder_that_was_made_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tenure.stores.sqlite")
+    folder = tmp_path / "a" / "b"
+    with pytest.raises(StoreNotFound):
+        async with open_store(f"sqlite:///{folder}/t.db?create=off"):
+            pass
+    assert (caplog.messages, (tmp_path / "a").exists()) == ([], False)
+    for _ in range(2):
+        async with open_store(f"sqlite:///{folder}/t.db"):
+            pass
+    async with open_store(f"sqlite:///{folder}/other.db"):
+        pass
+    assert caplog.messages == [f"the folder {folder} was not there, and was made for t.db"]

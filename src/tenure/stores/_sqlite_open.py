@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import secrets
@@ -21,6 +22,8 @@ from tenure.store import Durability
 from tenure.stores import _sqlite_fork, _sqlite_host, refuse_options
 from tenure.stores._sqlite_host import Host
 from tenure.stores._sqlite_sql import script, statements, translated
+
+_LOG = logging.getLogger("tenure.stores.sqlite")
 
 APPLICATION_ID = 0x74_6E_75_72  # "tnur": whose file this is
 SCHEMA = 1
@@ -153,7 +156,9 @@ def _check_place(place: Place) -> None:
         message = f"no store is at {place.path}; correct the path, or let a worker or the first submitted run make it"
         raise StoreNotFound(message)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _LOG.info("the folder %s was not there, and was made for %s", path.parent, path.name)
     except OSError as error:
         message = f"the folder {path.parent} cannot be made ({error.strerror}); make it, or name a file elsewhere"
         raise StoreUnsafe(message) from None
