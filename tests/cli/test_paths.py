@@ -22,3 +22,34 @@ def test_a_path_that_is_mistyped_is_told_and_makes_neither_folder_nor_file(
     assert said.code in (3, 8)
     assert f"no store is at {tmp_path}/no/such/dir/x.db" in said.out + said.err
     assert list(tmp_path.iterdir()) == []
+
+
+FILES = (
+    ["store", "export"],
+    ["store", "export", "--file"],
+    ["store", "import"],
+    ["journal", "export", "done", "--file"],
+    ["verify", "--file"],
+    ["timeline", "--svg"],
+    ["demo", "--svg"],
+)
+
+
+@pytest.mark.parametrize("command", FILES, ids=" ".join)
+def test_what_names_no_file_is_told_before_anything_is_done(
+    filled: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for path in (".", "folder", str(tmp_path)):
+        said = filled(*command, path)
+        assert (said.code, said.err) == (2, f"tenure: {path} is a folder; name a file in it\n")
+    said = filled(*command, "")
+    assert (said.code, said.err) == (2, "tenure: the name of a file is empty; name a file\n")
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_an_input_that_is_a_folder_is_told(console: Console, tmp_path: Path) -> None:
+    said = console("submit", "greet", f"@{tmp_path}")
+    assert (said.code, said.err) == (2, f"tenure: {tmp_path} is a folder; name a file in it\n")
+    assert console("submit", "greet", "@").err == "tenure: the name of a file is empty; name a file\n"

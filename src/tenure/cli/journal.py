@@ -9,6 +9,7 @@ import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import hint
+from tenure.cli.paths import file_named
 from tenure.cli.place import Place, command
 from tenure.core.text import count
 
@@ -37,7 +38,7 @@ async def export(
     from tenure.journal_file import export_lines, export_to, first_line
     from tenure.refusals import not_found
 
-    run_id = ids.run_id(run)
+    run_id, file = ids.run_id(run), file_named(file)
     async with place.store() as store:
         if file != "-":
             try:

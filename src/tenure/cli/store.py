@@ -16,6 +16,7 @@ import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, progress, write, write_json
+from tenure.cli.paths import file_named
 from tenure.cli.place import Place, command
 from tenure.core.text import count
 
@@ -64,7 +65,7 @@ async def export_runs(
     if "-" not in (to, file):
         message = f"two files are named, {to} and {file}; name one"
         raise UsageError(message)
-    file = file if to == "-" else to
+    file = file_named(file if to == "-" else to)
     wanted = [ids.run_id(one) for one in run or []]
     where = Where(status=read_statuses(status or []), kind=kind)
     writer, said = archive.Writer(), Trouble()
@@ -275,7 +276,7 @@ def _read(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below; only opening it is the user's mistake
+        file = Path(file_named(path)).open("rb")  # noqa: SIM115 - closed below; only opening it is the user's mistake
     except OSError as error:
         message = f"{path} cannot be read ({error.strerror}); name a file that `tenure store export` wrote"
         raise UsageError(message) from None

@@ -13,6 +13,7 @@ import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, progress, write, write_json
+from tenure.cli.paths import file_named
 from tenure.cli.place import Place, command
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def read_input(text: str, /, *, origin: str = "the input") -> Any:
     elif text.startswith("@"):
         origin = text[1:]
         try:
-            data = Path(origin).read_bytes()
+            data = Path(file_named(origin)).read_bytes()
         except OSError as error:
             message = f"the file {origin} cannot be read ({error.strerror}); name one that holds JSON"
             raise UsageError(message) from None

@@ -10,6 +10,7 @@ import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, hint_none, progress, show, write, write_json
+from tenure.cli.paths import file_named
 from tenure.cli.place import Place, command
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ async def timeline(
     from tenure.views import timeline as view
 
     since_ms = round(read_seconds(since) * 1000) if since is not None else None
+    svg = file_named(svg) if svg is not None else None
     async with place.store() as store:
         now_ms = (await store.facts()).now_ms
         from_ms = now_ms - since_ms if since_ms is not None else None

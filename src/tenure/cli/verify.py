@@ -9,6 +9,7 @@ import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint_none, write, write_values
+from tenure.cli.paths import file_named
 from tenure.cli.place import Place, command
 from tenure.core.text import count
 
@@ -44,7 +45,7 @@ async def verify(
         raise UsageError(message)
     tally = _Tally(output)
     if file is not None:
-        await tally.write(_one(_of_file(file)))
+        await tally.write(_one(_of_file(file_named(file))))
     else:
         async with place.store() as store:
             await tally.write(_each(store, run or []))

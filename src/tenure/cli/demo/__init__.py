@@ -13,6 +13,7 @@ import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, show, write, write_json
+from tenure.cli.paths import file_named
 from tenure.cli.place import DEFAULT_URL, Place, command
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ async def demo(
     from tenure.cli.demo import stage, verdict
     from tenure.cli.demo.book import read
 
-    table = output is Shape.TABLE
+    table, svg = output is Shape.TABLE, file_named(svg) if svg is not None else None
     with tempfile.TemporaryDirectory(prefix="tenure-demo-") as room:
         folder = Path(room)
         url, store = _store(place, folder, no_fence=no_fence)
