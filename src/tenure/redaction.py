@@ -228,7 +228,7 @@ class Redaction:
 
     def _object(self, value: dict[Any, Any]) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
-        for key, item in value.items():
+        for key, item in [*value.items()]:  # as it was at one moment: another thread may be changing it
             shown = key
             if isinstance(key, str) and (hidden := self.text(key)) != key:
                 shown, n = hidden, 1

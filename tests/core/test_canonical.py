@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from tenure import InvalidContent, InvalidId, Ledger, NotAllowed, Status, open_store
+from tenure import InvalidContent, InvalidId, Ledger, NotAllowed, Status, encoding, open_store
 from tenure.core import build, canonical
 from tenure.core.run import Ask
 
@@ -171,3 +172,26 @@ def test_i26_the_canonical_bytes_are_what_json_writes_with_sorted_keys_and_no_sp
 def test_i26_what_was_read_is_written_again_in_the_same_bytes_without_a_check(value: Any) -> None:
     data = canonical.encode(value)
     assert canonical.again(canonical.decode(data)) == data
+
+
+class Meanwhile:
+    """A text while it is looked at, when another thread comes in, and none when it is written."""
+
+    def __init__(self, change: Callable[[], object]) -> None:
+        self._change = change
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        self._change()
+        return str
+
+
+@pytest.mark.parametrize("encode", [canonical.encode, lambda value: encoding.event("x", value=value)])
+def test_i26_content_that_another_thread_changes_under_way_is_refused_and_says_what_to_do(
+    encode: Callable[[Any], bytes],
+) -> None:
+    grows: dict[str, Any] = {"b": 1}
+    grows["a"] = Meanwhile(lambda: grows.update(c=2))
+    for value, said in ((grows, "RuntimeError"), ([Meanwhile(lambda: None)], "TypeError")):
+        with pytest.raises(InvalidContent, match=rf"changed while it was being stored \({said}\); pass a copy"):
+            encode(value)

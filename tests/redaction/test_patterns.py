@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -175,3 +176,25 @@ def test_i25_a_request_is_stored_as_it_is_or_not_at_all() -> None:
     data = journal.event(journal.REQUEST_OPENED, request="r", digest=asked.digest, content={"to": SECRETS["jwt"]})
     with pytest.raises(InvalidContent, match="as it is or not at all"):
         Redaction().event(data)
+
+
+class Meanwhile(str):
+    """A key at which another thread comes in."""
+
+    __slots__ = ("change",)
+    change: Callable[[], object]
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        self.change()
+        return str(self) != other
+
+
+def test_content_that_another_thread_changes_under_way_is_redacted_as_it_was() -> None:
+    key = Meanwhile("b")
+    shared: dict[str, object] = {"a": 1, key: SECRETS["github"], "c": 3}
+    key.change = lambda: shared.update(d=4)
+    assert list(Redaction().value(shared).items()) == [("a", 1), ("b", "[redacted]"), ("c", 3)]

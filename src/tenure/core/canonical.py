@@ -38,14 +38,20 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES, depth: int = MAX_DEPTH) -> bytes:
     """Return the canonical bytes of a JSON value; InvalidContent names the JSON path of what cannot be stored."""
-    if not _is_plain(value, depth):
-        _refuse_foreign(value, "$", depth, [limit // 2 + 1])
-    text = _TEXT(value)
     try:
-        data = text.encode()
-    except UnicodeEncodeError:
-        message = "a string holds a lone surrogate; encode binary text (base64) before it is stored"
-        raise InvalidContent(message, path=_surrogate_path(value, "$")) from None
+        if not _is_plain(value, depth):
+            _refuse_foreign(value, "$", depth, [limit // 2 + 1])
+        text = _TEXT(value)
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            message = "a string holds a lone surrogate; encode binary text (base64) before it is stored"
+            raise InvalidContent(message, path=_surrogate_path(value, "$")) from None
+    except (RuntimeError, TypeError, ValueError) as error:
+        # A container that grew or shrank under way, or what was not yet there when it was looked at.
+        said = f"content was changed while it was being stored ({type(error).__name__})"
+        message = f"{said}; pass a copy (copy.deepcopy) of what other threads change"
+        raise InvalidContent(message, path="$") from None
     if len(data) > limit:
         message = f"content of {len(data)} bytes is over the limit of {limit}; store it elsewhere and keep a reference"
         raise InvalidContent(message, path="$", size=len(data), limit=limit)
