@@ -30,7 +30,7 @@ def test_doctor_tells_what_is_in_the_store(filled: Console) -> None:
         "tenure runs --kind nobody-serves-this",
         "1 run set aside, last poison",
         "→ tenure show poison, then tenure release poison",
-        "1 live worker: alpha (1/8 slots, heartbeat lag 0ms)",
+        "1 live worker: alpha (0/8 slots, heartbeat lag 0ms)",
         "no worker leads at this moment",
         "memory: an acknowledged change survives nothing",
         "epoch (none",
@@ -73,6 +73,24 @@ def test_a_lease_that_nobody_takes_over_is_told(console: Console) -> None:
 
     console.do(fill)
     assert "1 lease ran out and nobody has taken over yet" in console("doctor").out
+
+
+def test_slots_are_shown_as_the_records_have_them_and_not_as_a_row_had_them(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill(store: Store) -> None:
+        writer = Writer(store)
+        for number in range(3):
+            await writer.create(f"r{number}")
+            claim = Claim(run=f"r{number}", nonce=f"{number}" * 32, owner="a/1" if number else "b/1", ttl_ms=30_000)
+            assert (await store.commit(claim)).ok
+        await store.beat(Beat(name="a/1", host="h", pid=1, kinds=("k",), slots=10), ttl_ms=60_000)
+
+    console.do(fill)
+    assert "1 live worker: a/1 (2/10 slots" in console("doctor").out
+    monkeypatch.setattr(census, "COUNT_LIMIT", 2)
+    monkeypatch.setattr(census, "PAGE", 1)
+    assert "1 live worker: a/1 (0/10 slots" in console("doctor").out, "where not all are looked at, its row is asked"
 
 
 def test_a_slow_store_is_a_problem_long_before_leases_are_lost() -> None:

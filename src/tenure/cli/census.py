@@ -29,12 +29,14 @@ def _warning(name: str, text: str, fix: str) -> Finding:
 
 @dataclass(slots=True)
 class Census:
-    """Counts over the runs of a store; memory does not grow with it."""
+    """Counts over the runs of a store; memory grows with its kinds and workers, not with it."""
 
     status: Counter[Status] = field(default_factory=Counter)
     waiting: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     """Open runs that nobody holds, by kind: what needs a worker."""
+    held: Counter[str] = field(default_factory=Counter)
+    """Runs in hand, by owner."""
     ran_out: int = 0
     quarantined: list[str] = field(default_factory=list)
     corrupt: list[str] = field(default_factory=list)
@@ -49,7 +51,9 @@ class Census:
 
         self.count += 1
         self.status[run.status] += 1
-        if run.status in OPEN and not left_ms(run, now_ms):
+        if left_ms(run, now_ms):
+            self.held[run.owner] += 1
+        elif run.status in OPEN:
             self.kinds[run.kind] += 1
         if run.status is Status.SUSPENDED and run.due_ms is None:
             self.waiting += 1
@@ -151,9 +155,11 @@ def _of_workers(census: Census, rows: list[Beat], facts: Facts) -> list[Finding]
     from tenure.views.figures import duration
 
     beats = live(rows, facts)
-
+    # What a row says may be 20 s old; the records say it as it is.
+    busy = {beat.name: census.held[beat.name] if census.whole else beat.busy for beat in beats[:20]}
     shown = ", ".join(
-        f"{beat.name} ({beat.busy}/{beat.slots} slots, heartbeat lag {duration(beat.lag_ms)})" for beat in beats[:20]
+        f"{beat.name} ({busy[beat.name]}/{beat.slots} slots, heartbeat lag {duration(beat.lag_ms)})"
+        for beat in beats[:20]
     )
     more = f" and {len(beats) - 20:,} more" if len(beats) > 20 else ""
     found = [_ok("workers", f"{count(len(beats), 'live worker')}{': ' + shown if shown else ''}{more}")]
