@@ -49,6 +49,17 @@ def test_every_command_and_option_on_the_pages_exists() -> None:
             assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= options, (page.name, line)
 
 
+def test_every_file_that_a_page_names_exists() -> None:
+    named = r"(?<![\w./-])((?:bench|core|deploy|docs|examples|lua|sql|src|tests)/[\w./-]*\w)"
+    lost = {}
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        roots = (ROOT, ROOT / "src" / "tenure", ROOT / "src" / "tenure" / "stores")
+        found = {path for path in re.findall(named, page.read_text()) if not any((r / path).exists() for r in roots)}
+        if found:
+            lost[page.name] = found
+    assert lost == {}
+
+
 @pytest.mark.parametrize(
     "name,at",
     [
