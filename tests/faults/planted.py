@@ -121,7 +121,7 @@ LUA = [
     replace(_lua, name="token not compared at a glance (Lua)", file=COMMIT, caught=PLAIN,
             old="got[2] == ARGV[5] and got[3]", new="got[3]"),
     replace(_lua, name="token not compared at a glance by a renewal (Lua)", file="stores/lua/renew.lua", caught=FENCE,
-            old="and got[2] == A[at + 1] and", new="and"),
+            old="and got[2] == A[at] and", new="and"),
     replace(_lua, name="lease not looked at at a glance (Lua)", file=COMMIT, caught=PLAIN,
             old="and tonumber(got[9]) > ms", new="and tonumber(got[9]) >= ms"),
     replace(_lua, name="nonce not compared (Lua)", caught=FENCE,

@@ -234,3 +234,26 @@ async def test_many_claims_and_renewals_share_a_script_and_are_decided_alone(red
             whys = [answer.why if isinstance(answer, Answer) else answer for answer in renewals]
             assert (whys.count(None), whys[5]) == (248, Why.LOST)
             assert all(a.left_ms == 60_000 for a in renewals if isinstance(a, Answer) and a.why is None)
+
+
+async def test_renewals_of_one_call_keep_their_own_terms(redis_url: str, namespace: str) -> None:
+    """What runs side by side have in common is said once."""
+    async with opened(redis_url, namespace=namespace) as store:
+        names = [f"r{n:03d}" for n in range(120)]
+        await store.commit_many([build.create(run=name, kind="k", value=1) for name in names])
+        claims = [claim(name, ttl_ms=60_000) for name in names]
+        runs = [a.run for a in await store.commit_many(claims) if isinstance(a, Answer) and a.run is not None]
+        ttls = [70_000 + n // 7 * 1_000 if n < 60 else 90_000 + n % 2 for n in range(120)]
+        grants = [replace(grant_of(run), ttl_ms=ttl) for run, ttl in zip(runs, ttls, strict=True)]
+        grants[9] = replace(grants[9], token=grants[9].token - 1)
+        grants[61] = replace(grants[61], epoch="another.history")
+        answers = await store.commit_many([Renew(grant=grant) for grant in grants])
+        for at, (answer, run, ttl_ms) in enumerate(zip(answers, runs, ttls, strict=True)):
+            assert isinstance(answer, Answer)
+            found = await store.load(run.id)
+            assert found is not None
+            if at in (9, 61):
+                assert (answer.why, answer.run, found) == (Why.LOST, run, run)
+            else:
+                assert (answer.verdict, answer.left_ms) == (Verdict.LANDED, ttl_ms)
+                assert found.lease_until_ms == answer.now_us // 1000 + ttl_ms

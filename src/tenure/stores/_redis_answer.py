@@ -53,6 +53,16 @@ def read(call: Call, reply: Reply, kinds: KindMemo, /) -> Iterator[tuple[int, An
         yield index, _answer(change, one, now_us, kinds)
 
 
+def renewed(call: Call, reply: bytes, /) -> dict[int, Answer]:
+    """Return the answers of renewals that landed all together, by index."""
+    now_us = int(reply[len(b"landed ") :])
+    return {
+        index: Answer(verdict=Verdict.LANDED, now_us=now_us, left_ms=change.grant.ttl_ms)
+        for index, change in call.changes
+        if isinstance(change, Renew)
+    }
+
+
 def _answer(change: Change, reply: Reply, now_us: int, kinds: KindMemo) -> Answer | Again | StoreTooNew:
     if isinstance(reply, bytes):
         if isinstance(change, Claim):

@@ -15,7 +15,7 @@ from tenure.store import Finding, Hint
 from tenure.stores import _redis_check as check
 from tenure.stores import _redis_diagnosis as diagnosis
 from tenure.stores._redis_address import Address
-from tenure.stores._redis_answer import Again, facts_of, landed, read, text_fields
+from tenure.stores._redis_answer import Again, facts_of, landed, read, renewed, text_fields
 from tenure.stores._redis_connect import translated
 from tenure.stores._redis_import import Parts
 from tenure.stores._redis_keys import SCHEMA, Keys, KindMemo
@@ -166,6 +166,9 @@ class Shard:
             if isinstance(reply, BaseException):
                 for index, change in call.changes:
                     answers[index] = self._said(reply, change=True, run_id=change.run)
+                continue
+            if call.script == "renew" and isinstance(reply, bytes):
+                answers |= renewed(call, reply)  # a thousand of them, and a renewal waits for nobody
                 continue
             for index, answer in read(call, reply, self.kinds):
                 if isinstance(answer, Again):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from typing import TypeAlias
 
 from tenure.clock import Clock
@@ -131,10 +132,12 @@ class Stubs:
 
     def _renew(self, changes: Sequence[Renew]) -> Call:
         args: list[Part] = [""]
-        for change in changes:
-            grant = change.grant
-            args += [grant.run, grant.token, grant.nonce, grant.epoch, grant.ttl_ms]
-        return self._call("renew", [self.keys.run(change.run) for change in changes], args)
+        grants = [change.grant for change in changes]
+        # Nearly all ask for the same time under the same history: it is said once.
+        for terms, group in groupby(grants, key=attrgetter("epoch", "ttl_ms")):
+            held = [part for grant in group for part in (grant.token, grant.nonce)]
+            args += (len(held) // 2, *terms, *held)
+        return self._call("renew", [self.keys.run(grant.run) for grant in grants], args)
 
     def _commit(self, change: Commit) -> Call:
         row, keys = change.row, self.keys
