@@ -106,7 +106,7 @@ def unpack_grant(text: str, /) -> GrantLine:
 
 def unpack_grants(text: str, /) -> tuple[GrantLine, ...]:
     """Return the grant log: one line a grant."""
-    return tuple(unpack_grant(line) for line in text.split("\n") if line)
+    return tuple([unpack_grant(line) for line in text.split("\n") if line])
 
 
 def unpack_tags(text: str, /) -> Mapping[str, str]:

@@ -178,6 +178,11 @@ class Run:
             raise TypeError(message)
         return _made(Run, all_of_it)
 
+    @classmethod
+    def of(cls, fields: dict[str, Any], /) -> Run:
+        """Return the record with these fields, which have to be all that there are; the dictionary becomes its own."""
+        return _made(cls, fields)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:

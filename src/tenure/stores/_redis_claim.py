@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tenure.codec import unpack_grants, unpack_names, unpack_outcome, unpack_requests, unpack_tags
 from tenure.core.run import Answer, Claim, Run, Status, Verdict
@@ -26,7 +26,6 @@ _VALUES = (
 
 _NUMBERS = _VALUES.index("cancel_by_ms") + 1
 _STATUSES = {status.value: status for status in Status}
-_NOBODY = Run(id="", kind="")
 
 
 def claims(changes: Sequence[Claim], keys: Keys, kinds_of: KindMemo, /) -> tuple[list[str], list[Part]]:
@@ -70,16 +69,14 @@ def claimed_run(values: Sequence[str], /) -> Run | None:
         return None
     try:
         numbers = [int(value) if value else None for value in values[:_NUMBERS]]
-        status, requests, wants, tags, outcome, grants = values[-6:]
-        return _NOBODY.after(
-            **dict(zip(_VALUES, (*numbers, *values[_NUMBERS:-6]), strict=False)),
-            status=_STATUSES[status],
-            requests=unpack_requests(requests),
-            wants=unpack_names(wants),
-            tags=unpack_tags(tags),
-            outcome=unpack_outcome(outcome),
-            grants=unpack_grants(grants),
-        )
+        fields: dict[str, Any] = dict(zip(_VALUES, (*numbers, *values[_NUMBERS:]), strict=True))
+        fields["status"] = _STATUSES[fields["status"]]
+        fields["requests"] = unpack_requests(fields["requests"])
+        fields["wants"] = unpack_names(fields["wants"])
+        fields["tags"] = unpack_tags(fields["tags"])
+        fields["outcome"] = unpack_outcome(fields["outcome"])
+        fields["grants"] = unpack_grants(fields["grants"])
+        return Run.of(fields)
     except (KeyError, ValueError, TypeError, InvalidContent):
         return None
 

@@ -13,7 +13,8 @@
 
 local f = look()
 if not f then return {'again', 'meta'} end
-local TERMS, FIELDS = 9, 33
+local TERMS = 9
+local concat, now, now_us = table.concat, text(f.ms), text(f.us)
 local statuses = {queued = KEYS[3], running = KEYS[4], suspended = KEYS[5], quarantined = KEYS[6]}
 local indexes_sound, due_sound = true, {}
 for i = 3, 6 do indexes_sound = indexes_sound and read('ZCARD', KEYS[i]) ~= nil end
@@ -44,12 +45,12 @@ end
 
 -- At a glance: a run that waits for its first lease, or was never held up, in a record without anything rare. What does
 -- not pass is judged by the law below, which reads it anew.
-local NUMBERS = '^' .. string.rep('%d+ ', 14) .. '%d+$'
+local NUMBERS = '^' .. string.rep('%d+ ', 16) .. '%-?%d+ $' -- the eighteenth, when a cancelled run ends, is empty
 local may_be_anybodys = not f.lossy or f.ms >= f.since_ms + f.max_ttl_ms
 local left, gone, come, moved = {}, {}, {}, {queued = {}, suspended = {}, created = {}}
 
 local function landed(values)
-  return 'landed\0' .. text(f.us) .. '\0' .. table.concat(values, '\0')
+  return 'landed\0' .. now_us .. '\0' .. concat(values, '\0')
 end
 
 local function is_object(json)
@@ -58,12 +59,9 @@ local function is_object(json)
 end
 
 local function plain(got, id, kind, nonce, token, t)
-  if got.err then return false end
-  for n = 1, FIELDS do
-    if not got[n] then return false end
-  end
-  return find(table.concat(got, ' ', 1, 15), NUMBERS) and #got[2] < 16 and find(got[16], '^%d+$') and tonumber(got[16]) <= 9007199254740992
-    and find(got[17], '^%-?%d+$') and #got[17] < 16 and got[18] == ''
+  local whole, numbers = pcall(concat, got, ' ', 1, 18) -- fails where one is missing
+  return whole and find(numbers, NUMBERS) and #got[2] < 16 and tonumber(got[16]) <= 9007199254740992 and #got[17] < 16
+    and got[21] and got[22] and got[23] and got[24] and got[25] and got[26] and got[27]
     and t.good and got[19] == id and got[20] == kind and got[22] ~= nonce and (token == '' or token == got[16])
     and (got[28] == 'queued' or got[28] == 'suspended') and tonumber(got[15]) <= f.ms
     and (may_be_anybodys or got[23] == f.epoch) and offers(t.kinds, kind) and offers(t.code_versions, got[21])
@@ -72,7 +70,7 @@ local function plain(got, id, kind, nonce, token, t)
 end
 
 local function taken(key, due_key, got, nonce, t)
-  local id, was, now, token = got[19], got[28], text(f.ms), text(max(got[16] + 1, f.us))
+  local id, was, token = got[19], got[28], f.us > tonumber(got[16]) and now_us or text(got[16] + 1)
   local removed, added = gone[due_key] or {}, come[due_key] or {}
   gone[due_key], come[due_key] = removed, added
   removed[#removed + 1] = id .. ' ' .. got[16] .. ' ' .. got[17]
