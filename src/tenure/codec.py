@@ -26,21 +26,21 @@ _NUMBERS = (
 )
 _texts_of, _numbers_of = attrgetter(*_TEXT), attrgetter(*_NUMBERS)
 _OPTIONAL = ("cancel_by_ms", "due_ms")
+_BLANK = dict.fromkeys(sorted(Run.__dataclass_fields__), "")
 _JSON = (dict, list, str, int, float, bool, type(None))
 
 
 def pack_run(run: Run, /) -> dict[str, str]:
-    """Return the record as text fields; the empty text stands for None and for nothing."""
+    """Return the record as text fields, in the order of their names; the empty text stands for None and for nothing."""
     # SQLite packs a record with every commit, and getting many attributes at once is half the work.
-    fields = dict(zip(_TEXT, _texts_of(run), strict=True))
+    fields = {**_BLANK, **dict(zip(_TEXT, _texts_of(run), strict=True))}
     fields.update(zip(_NUMBERS, map(str, _numbers_of(run)), strict=True))
     fields["cancel_by_ms"] = "" if run.cancel_by_ms is None else str(run.cancel_by_ms)
     fields["due_ms"] = "" if run.due_ms is None else str(run.due_ms)
-    fields["status"] = run.status.value
+    fields["status"], fields["outcome"] = run.status.value, pack_outcome(run.outcome)
     fields["requests"] = pack_requests(run.requests)
     fields["wants"] = pack_names(run.wants)
     fields["tags"] = _json(dict(run.tags)) if run.tags else ""
-    fields["outcome"] = pack_outcome(run.outcome)
     fields["grants"] = "\n".join([pack_grant(line) for line in run.grants])
     return fields
 

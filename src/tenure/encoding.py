@@ -29,6 +29,15 @@ def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     return journal.event(type_, scope=scope, **content)
 
 
+def texts(fields: dict[str, str], /) -> bytes:
+    """Return the canonical bytes of an object of texts, which has its keys in order."""
+    try:
+        data = _encoder()(fields)
+    except (TypeError, ValueError):  # a lone surrogate
+        return canonical.encode(fields)
+    return data if len(data) <= canonical.MAX_COMMIT_BYTES or data.isascii() else canonical.encode(fields)
+
+
 @cache
 def _encoder() -> Callable[[Any], bytes]:
     try:

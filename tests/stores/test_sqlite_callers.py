@@ -5,7 +5,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,7 @@ async def test_cancelled_after_its_turn_only_the_wait_is_dropped(store: SqliteSt
     blocked = Blocked()
     change = build.create(run="sent", kind="k", value=1)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(store._desks()[0].ask, [blocked, partial(Transaction.decide, change=change)])
+        tasks.start_soon(store._desks()[0].ask, [blocked, change])
         await blocked.wait()
         tasks.cancel_scope.cancel()
     blocked.go.set()
@@ -132,7 +131,7 @@ async def test_a_transaction_that_fails_as_a_whole_is_done_again_one_by_one(stor
     def broken(transaction: Transaction) -> None:
         transaction.connection.execute("INSERT INTO run (number) VALUES (NULL)")
 
-    creations = [partial(Transaction.decide, change=build.create(run=f"run-{n}", kind="k", value=1)) for n in range(4)]
+    creations = [build.create(run=f"run-{n}", kind="k", value=1) for n in range(4)]
     answers: list[Any] = await store._desks()[0].ask([*creations[:2], broken, *creations[2:]])
     assert isinstance(answers.pop(2), Exception)
     assert [answer.verdict for answer in answers] == [Verdict.LANDED] * 4

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from dataclasses import asdict
 
+from tenure import encoding
 from tenure.codec import pack_run, unpack_run
 from tenure.core import canonical
 from tenure.core.run import Run
@@ -13,8 +13,6 @@ from tenure.errors import CorruptRecord, InvalidContent
 from tenure.store import Beat, Refused
 
 _REMEMBERED = 512
-# The canonical form of an object of texts, for which nothing else need be checked.
-_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Records:
@@ -30,9 +28,9 @@ class Records:
             return kept[1]
         return read_record(run_id, data)
 
-    def keep(self, run: Run, data: str) -> None:
+    def keep(self, run: Run, data: bytes) -> None:
         """Remember a record that is about to be written."""
-        self._kept[run.id] = (data.encode(), run)
+        self._kept[run.id] = (data, run)
         self._kept.move_to_end(run.id)
         if len(self._kept) > _REMEMBERED:
             self._kept.popitem(last=False)
@@ -54,13 +52,9 @@ def read_record(run_id: str, data: bytes | str) -> Run:
     return run
 
 
-def write_record(run: Run) -> str:
-    """Return the text of a record: canonical JSON of its text fields."""
-    fields = pack_run(run)
-    text = _ENCODE(fields)
-    if not text.isascii():
-        canonical.encode(fields)  # refuses what is not UTF-8
-    return text
+def write_record(run: Run) -> bytes:
+    """Return the bytes of a record: canonical JSON of its text fields."""
+    return encoding.texts(pack_run(run))
 
 
 def hint_text(value: Beat | Refused) -> str:

@@ -13,7 +13,6 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -32,7 +31,8 @@ from tenure.stores._sqlite_host import Host, this_host
 from tenure.stores._sqlite_open import FILE, Known, Place, known, open_reader, open_writer, settings
 from tenure.stores._sqlite_record import Records, hint_text
 from tenure.stores._sqlite_sql import statements, translated
-from tenure.stores._sqlite_write import Transaction, Work, transact
+from tenure.stores._sqlite_transact import Work, transact
+from tenure.stores._sqlite_write import Transaction
 
 _LOG = logging.getLogger("tenure.stores.sqlite")
 _HINTS = statements("hints.sql")
@@ -187,7 +187,7 @@ class SqliteStore:
         """Decide each change alone, in the order of run ids."""
         order = sorted(range(len(changes)), key=lambda index: changes[index].run)
         answers: list[Any] = [None] * len(changes)
-        asked = await self._desks()[0].ask([partial(Transaction.decide, change=changes[index]) for index in order])
+        asked = await self._desks()[0].ask([changes[index] for index in order])
         for index, answer in zip(order, asked, strict=True):
             answers[index] = answer
             if isinstance(answer, Exception) and not isinstance(answer, TenureError):

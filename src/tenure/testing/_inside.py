@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from asyncio import selector_events
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenure.core.run import Answer, Change, Claim, Commit, Create
-from tenure.errors import NotAllowed
+from tenure.errors import NotAllowed, TenureError
 
 INSTRUCTIONS = 160
 """Instructions of SQLite's machine that the longest write takes with its COMMIT; the shortest takes two thirds."""
@@ -85,7 +85,7 @@ def _names(change: Change, key: bytes) -> bool:
 def _between_instructions(doomed: Change, left: int, die: Callable[[], object]) -> Callable[[], bool]:
     from tenure.stores._sqlite_write import Transaction
 
-    plain = Transaction.decide
+    decide, steps = Transaction.decide, Transaction.steps
     met = False
 
     def tick() -> int:
@@ -95,12 +95,19 @@ def _between_instructions(doomed: Change, left: int, die: Callable[[], object]) 
             die()
         return 0
 
-    def decide(transaction: Transaction, /, change: Change) -> Answer:
+    def meet(transaction: Transaction, changes: Sequence[Change]) -> None:
         nonlocal met
-        if change is doomed:
+        if any(change is doomed for change in changes):
             met = True
             transaction.connection.set_progress_handler(tick, 1)
-        return plain(transaction, change)
 
-    Transaction.decide = decide  # type: ignore[assignment, method-assign]
+    def decide_it(transaction: Transaction, /, change: Change) -> Answer:
+        meet(transaction, [change])
+        return decide(transaction, change)
+
+    def decide_all(transaction: Transaction, /, changes: Sequence[Commit]) -> list[Answer | TenureError]:
+        meet(transaction, changes)
+        return steps(transaction, changes)
+
+    Transaction.decide, Transaction.steps = decide_it, decide_all  # type: ignore[assignment, method-assign]
     return lambda: met

@@ -2,14 +2,14 @@
 -- What a change finds. namespace, id; returns (number, record as bytes, entry_ms).
 SELECT number, CAST(record AS BLOB), entry_ms FROM run WHERE space = ? AND id = ?;
 
--- name: find_run_and_row
--- What a commit finds: the run and the last commit of it. namespace, id; returns (number, record as bytes, entry_ms, key
--- of the last commit or NULL, its digest as bytes or NULL).
-SELECT r.number, CAST(r.record AS BLOB), r.entry_ms, j.key, substr(j.data, 1, 64)
+-- name: find_runs_and_rows
+-- What commits find: runs, and the last commit of each. namespace, ids (one place, made as many as are asked for);
+-- returns (id, number, record as bytes, entry_ms, key of the last commit or NULL, its digest as bytes or NULL).
+SELECT r.id, r.number, CAST(r.record AS BLOB), r.entry_ms, j.key, substr(j.data, 1, 64)
 FROM run AS r LEFT JOIN journal AS j ON j.key = (
     SELECT max(key) FROM journal WHERE key BETWEEN r.number << 32 AND (r.number << 32) + 0xFFFFFFFF
 )
-WHERE r.space = ? AND r.id = ?;
+WHERE r.space = ? AND r.id IN (?);
 
 -- name: insert_run
 -- Write a new run. namespace, id, kind, status, owner, parent, created_ms, token, priority, entry_ms, record.

@@ -1,0 +1,80 @@
+"""The transactions of the SQLite writer: what is done in one, what is done again one by one, what a failure is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tenure.core.run import Change, Commit
+from tenure.errors import OutcomeUnknown, TenureError
+from tenure.stores._group import BatchFailed
+from tenure.stores._sqlite_open import Place, patiently
+from tenure.stores._sqlite_record import Records
+from tenure.stores._sqlite_sql import translated
+from tenure.stores._sqlite_write import Transaction, is_plain
+
+Work = Change | Callable[[Transaction], Any]
+
+
+def transact(connection: sqlite3.Connection, place: Place, records: Records, works: Sequence[Work]) -> list[Any]:
+    """Do works in one transaction and return an answer to each; BatchFailed if it failed as a whole and left nothing.
+
+    An answer that is an error of ours had written nothing.
+    """
+    try:
+        patiently(place, lambda: connection.execute("BEGIN IMMEDIATE"))
+    except sqlite3.Error as error:
+        # The file was never ours: asking one by one would only wait again.
+        return [translated(error, place.path)] * len(works)
+    committing = False
+    try:
+        transaction = Transaction(connection, place, records)
+        answers = _answered(works, transaction)
+        committing = True
+        connection.execute("COMMIT")
+        return answers
+    except Exception as error:
+        _roll_back(connection)
+        raise BatchFailed(_uncommitted(error, place) if committing else translated(error, place.path)) from error
+
+
+def _answered(works: Sequence[Work], transaction: Transaction) -> list[Any]:
+    answers: list[Any] = []
+    steps: dict[str, Commit] = {}  # those in a row that are decided together: each finds what the one before has left
+    for work in works:
+        step = work if isinstance(work, Commit) and is_plain(work) else None
+        if steps and (step is None or step.run in steps):
+            answers += transaction.steps(list(steps.values()))
+            steps.clear()
+        if step is not None:
+            steps[step.run] = step
+        else:
+            answers.append(_done(work, transaction))
+    return answers + transaction.steps(list(steps.values())) if steps else answers
+
+
+def _done(work: Work, transaction: Transaction) -> Any:
+    before = transaction.connection.total_changes
+    try:
+        return work(transaction) if callable(work) else transaction.decide(work)
+    except TenureError as error:
+        if transaction.connection.total_changes != before:
+            raise  # half of it is written: the whole transaction goes
+        return error
+
+
+def _uncommitted(error: Exception, place: Place) -> Exception:
+    # A COMMIT that could not flush may stand in the log all the same, where the next open finds it.
+    if (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_IOERR"):
+        message = f"{place.path} could not be flushed ({error}); send the same request again, or look"
+        return OutcomeUnknown(message)
+    return translated(error, place.path)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error:  # a failed COMMIT has rolled back by itself
+        return
