@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 
 from tenure.stores._group import Line, Ring, Slot, give, ring_here
@@ -44,6 +45,38 @@ async def test_who_is_alone_is_lined_up_at_once_and_after_others_when_the_turn_i
     for items in ([1], [2], [3, 4], [5], [6]):
         assert await served.ask(*items) == [10 * item for item in items]
     assert served.sizes == [1, 1, 2, 0, 1, 1]
+
+
+@pytest.mark.parametrize("alone, sizes", [(True, [3, 3]), (False, [6])])
+async def test_of_many_that_were_asked_for_one_by_one_half_are_left_for_the_next_time(
+    alone: bool, sizes: list[int]
+) -> None:
+    line: Line[int, int] = Line()
+    taken: list[int] = []
+    async with anyio.create_task_group() as tasks:
+        for item in range(6 if alone else 1):
+            tasks.start_soon(line.ask, [item] if alone else range(6))
+        await anyio.wait_all_tasks_blocked()
+        while batch := line.take(0, halved_from=6):
+            taken.append(len(batch))
+            give(batch, [slot.item for slot in batch])
+    assert taken == sizes
+
+
+async def test_what_has_gathered_can_be_taken_before_its_turn_is_over_and_is_answered_once() -> None:
+    line: Line[int, int] = Line()
+    taken: list[list[int]] = []
+
+    def serve() -> None:
+        batch = line.take_now()
+        taken.append([slot.item for slot in batch])
+        give(batch, [10 * slot.item for slot in batch])
+
+    ring_here()(serve)
+    assert await line.ask([1, 2]) == [10, 20]  # from now on the turn is waited for
+    ring_here()(serve)  # ahead of what lines up what gathers
+    assert await line.ask([3]) == [30]
+    assert (taken, line.take_now()) == ([[1, 2], [3]], [])
 
 
 async def test_a_line_that_closes_has_not_ended_while_something_gathers() -> None:

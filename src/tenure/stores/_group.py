@@ -1,9 +1,10 @@
 """Group commit: many callers, one writer, one transaction; and the way back from a thread to the loops that wait.
 
 What is asked for waits in a line. The writer takes one, drains what else waits, does all of it together and answers
-all. Where the last batch was of one, a request is lined up at once, else when the tasks of its turn have had theirs.
-Who is cancelled before its turn is withdrawn and nothing was done; after that only the wait is dropped, because what
-was sent may land. asyncio and trio are served alike, several loops at once.
+all. Of many it may leave one half, and do that while the loop is with the other. Where the last batch was of one, a
+request is lined up at once, else when the tasks of its turn have had theirs. Who is cancelled before its turn is
+withdrawn and nothing was done; after that only the wait is dropped, because what was sent may land. asyncio and trio
+are served alike, several loops at once.
 """
 
 from __future__ import annotations
@@ -135,21 +136,33 @@ class Line(Generic[T, R]):
         for slot in slots:
             self._waiting.put(slot)
 
+    def _line_up_gathered(self) -> None:
+        for gathered in self._gathered.values():
+            self._line_up(gathered)
+        self._gathered.clear()
+
     def _flush(self, soon: Ring) -> None:
         with self._guard:
             self._line_up(self._gathered.pop(soon, ()))
 
-    def take(self, patience: float | None = None) -> list[Slot[T, R]]:
-        """Return what waits, after a wait for it of at most `patience` seconds; None waits on, until `look_up`."""
+    def take(self, patience: float | None = None, *, halved_from: int | None = None) -> list[Slot[T, R]]:
+        """Return what waits, after a wait for it of at most `patience` seconds; None waits on, until `look_up`.
+
+        Where `halved_from` or more wait that were asked for one by one, half of them are left for the next time.
+        """
         batch: list[Slot[T, R]] = []
+        limit = self._limit
         try:
             slot = self._waiting.get(timeout=patience)
             with self._guard:
+                waiting = self._waiting.qsize() + 1
+                if halved_from is not None and waiting >= halved_from and slot is not None and slot.asked.left == 1:
+                    limit = min(limit, waiting // 2)
                 while True:
                     if slot is not None and not slot.withdrawn:
                         slot.taken = True
                         batch.append(slot)
-                    if len(batch) >= self._limit:
+                    if len(batch) >= limit:
                         break
                     slot = self._waiting.get_nowait()
         except Empty:
@@ -157,6 +170,14 @@ class Line(Generic[T, R]):
         if batch:
             self._alone = len(batch) == 1
         return batch
+
+    def take_now(self) -> list[Slot[T, R]]:
+        """Return what waits, with what has gathered in this turn of a loop; nothing is waited for."""
+        if not self._gathered and self._waiting.empty():
+            return []
+        with self._guard:
+            self._line_up_gathered()
+        return self.take(0)
 
     def look_up(self) -> None:
         """Have `take` return, if with nothing."""
@@ -170,9 +191,7 @@ class Line(Generic[T, R]):
     def close(self) -> None:
         """Let nothing more in; what stands in the line is still served."""
         with self._guard:
-            for gathered in self._gathered.values():
-                self._line_up(gathered)
-            self._gathered.clear()
+            self._line_up_gathered()
             self._closed = True  # last: the writer ends when it sees this and nothing in the queue
             self.look_up()
 

@@ -11,14 +11,22 @@ from typing import Any
 
 import anyio
 
-from tenure.stores._group import LIMIT, Line, give
+from tenure.stores._group import LIMIT, Line, Slot, give
 
 LOOK_SECONDS = 0.02
 """How often the file is watched while somebody waits for a wake-up."""
 QUIET_SECONDS = 0.1
 """After a wake-up from the file, how long until the next: a busy file must not turn waiting into spinning."""
 
-Perform = Callable[[sqlite3.Connection, Sequence[Any]], list[Any]]
+HALF = 8
+"""How many items a half has at least. Of twice as many that come at once the thread takes one half first, and flushes
+it while the loop is with the other."""
+STEP_SECONDS = 0.0001
+"""What the loop does for one answer, about; where a flush takes longer than that for all, one for all is better."""
+
+Tell = Callable[[], None]
+"""Tells who was answered before; to be called before a disk or another process is waited for."""
+Perform = Callable[[sqlite3.Connection, Sequence[Any], Tell], list[Any]]
 
 
 class Desk:
@@ -39,6 +47,8 @@ class Desk:
         self._changed = changed
         self._guard = threading.Lock()  # of the count: several loops may watch
         self._watchers = 0
+        self._untold: tuple[Sequence[Slot[Any, Any]], Sequence[Any]] | None = None
+        self._halved_from = 2 * HALF
         self._next_look = 0.0
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -91,16 +101,42 @@ class Desk:
             return
         give(opening, [None])
         with contextlib.closing(connection):
-            while not self._line.ended:
-                if slots := self._line.take(self._patience()):
-                    give(slots, self._answers(connection, [slot.item for slot in slots]))
+            while self._untold or not self._line.ended:
+                if slots := self._take():
+                    answers = self._answers(connection, [slot.item for slot in slots])
+                    self._tell()
+                    self._untold = slots, answers
+                else:
+                    self._tell()
                 version = self._look(connection, version)
 
+    def _take(self) -> list[Slot[Any, Any]]:
+        if self._untold:
+            # There is one interpreter lock: beside a busy loop the thread waits for it after each statement. So who was
+            # answered is told when the statements of what waits next are done, and the loop works beside their flush.
+            return self._line.take_now()
+        return self._line.take(self._patience(), halved_from=self._halved_from)
+
     def _answers(self, connection: sqlite3.Connection, items: Sequence[Any]) -> list[Any]:
+        waits = 0.0
+
+        def tell() -> None:
+            nonlocal waits
+            self._tell()
+            waits = time.monotonic()
+
         try:
-            return self._perform(connection, items)
+            return self._perform(connection, items, tell)
         except Exception as error:  # noqa: BLE001 - a fault of one batch must not leave the next without a thread
             return [error] * len(items)
+        finally:
+            if waits:
+                self._halved_from = max(2 * HALF, round((time.monotonic() - waits) / STEP_SECONDS))
+
+    def _tell(self) -> None:
+        if self._untold:
+            untold, self._untold = self._untold, None
+            give(*untold)
 
     def _patience(self) -> float | None:
         return max(0.0, self._next_look - time.monotonic()) if self._watchers else None

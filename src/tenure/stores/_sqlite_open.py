@@ -122,7 +122,7 @@ def _connected(
         raise translated(error, place.path) from None
 
 
-def patiently(place: Place, attempt: Callable[[], T]) -> T:
+def patiently(place: Place, attempt: Callable[[], T], before_wait: Callable[[], None] = lambda: None) -> T:
     """Return what an attempt returns, tried again while another connection keeps the file locked."""
     until = time.monotonic() + place.busy_ms / 1000
     while True:
@@ -132,6 +132,7 @@ def patiently(place: Place, attempt: Callable[[], T]) -> T:
             name = getattr(error, "sqlite_errorname", None) or ""
             if not name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or time.monotonic() >= until:
                 raise
+            before_wait()
             time.sleep(random.uniform(0.0002, 0.002))  # noqa: S311 - so that two who wait do not meet again
 
 

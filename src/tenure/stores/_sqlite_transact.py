@@ -9,6 +9,7 @@ from typing import Any
 from tenure.core.run import Change, Commit
 from tenure.errors import OutcomeUnknown, TenureError
 from tenure.stores._group import BatchFailed
+from tenure.stores._sqlite_desk import Tell
 from tenure.stores._sqlite_open import Place, patiently
 from tenure.stores._sqlite_record import Records
 from tenure.stores._sqlite_sql import translated
@@ -17,13 +18,15 @@ from tenure.stores._sqlite_write import Transaction, is_plain
 Work = Change | Callable[[Transaction], Any]
 
 
-def transact(connection: sqlite3.Connection, place: Place, records: Records, works: Sequence[Work]) -> list[Any]:
+def transact(
+    connection: sqlite3.Connection, place: Place, records: Records, works: Sequence[Work], tell: Tell
+) -> list[Any]:
     """Do works in one transaction and return an answer to each; BatchFailed if it failed as a whole and left nothing.
 
-    An answer that is an error of ours had written nothing.
+    An answer that is an error of ours had written nothing. `tell` is called before the file or the disk is waited for.
     """
     try:
-        patiently(place, lambda: connection.execute("BEGIN IMMEDIATE"))
+        patiently(place, lambda: connection.execute("BEGIN IMMEDIATE"), tell)
     except sqlite3.Error as error:
         # The file was never ours: asking one by one would only wait again.
         return [translated(error, place.path)] * len(works)
@@ -32,6 +35,7 @@ def transact(connection: sqlite3.Connection, place: Place, records: Records, wor
         transaction = Transaction(connection, place, records)
         answers = _answered(works, transaction)
         committing = True
+        tell()
         connection.execute("COMMIT")
         return answers
     except Exception as error:

@@ -25,7 +25,7 @@ from tenure.stores import _sqlite_read as read
 from tenure.stores._bell import Bell
 from tenure.stores._group import perform
 from tenure.stores._index import REFUSED_LENGTH
-from tenure.stores._sqlite_desk import Desk
+from tenure.stores._sqlite_desk import Desk, Tell
 from tenure.stores._sqlite_diagnosis import findings
 from tenure.stores._sqlite_host import Host, this_host
 from tenure.stores._sqlite_open import FILE, Known, Place, known, open_reader, open_writer, settings
@@ -41,6 +41,7 @@ if hasattr(os, "register_at_fork"):
     # A child begins without the bells of its parent, whose waiters are not there.
     os.register_at_fork(after_in_child=_BELLS.clear)
 T = TypeVar("T")
+Look = Callable[[sqlite3.Connection], Any]
 
 
 def open_url(
@@ -146,10 +147,11 @@ class SqliteStore:
             raise NotAllowed(message)
         return self._open
 
-    def _write(self, connection: sqlite3.Connection, works: Sequence[Work]) -> list[Any]:
-        return perform(works, lambda some: transact(connection, self._place, self._records, some))
+    def _write(self, connection: sqlite3.Connection, works: Sequence[Work], tell: Tell) -> list[Any]:
+        return perform(works, lambda some: transact(connection, self._place, self._records, some, tell))
 
-    def _read(self, connection: sqlite3.Connection, works: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
+    def _read(self, connection: sqlite3.Connection, works: Sequence[Look], tell: Tell) -> list[Any]:
+        tell()
         try:
             return [work(connection) for work in works]
         except sqlite3.Error as error:
@@ -178,10 +180,12 @@ class SqliteStore:
 
     async def commit(self, change: Change, /) -> Answer:
         """Decide one change and apply it, in one transaction with what else waits."""
-        (answer,) = await self.commit_many([change])
-        if isinstance(answer, Answer):
-            return answer
-        raise answer
+        (answer,) = await self._desks()[0].ask([change])
+        if isinstance(answer, Exception):
+            raise answer
+        landed: Answer = answer
+        self._landed |= landed.verdict is Verdict.LANDED
+        return landed
 
     async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
         """Decide each change alone, in the order of run ids."""
