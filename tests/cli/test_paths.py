@@ -49,6 +49,13 @@ def test_what_names_no_file_is_told_before_anything_is_done(
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
+@pytest.mark.parametrize("command", FILES, ids=" ".join)
+def test_a_name_that_no_file_can_have_is_told_before_anything_is_done(filled: Console, command: list[str]) -> None:
+    long = "x" * 300
+    said = filled(*command, long)
+    assert (said.code, said.err) == (2, f"tenure: {long} cannot be opened (File name too long); name another file\n")
+
+
 def test_an_input_that_is_a_folder_is_told(console: Console, tmp_path: Path) -> None:
     said = console("submit", "greet", f"@{tmp_path}")
     assert (said.code, said.err) == (2, f"tenure: {tmp_path} is a folder; name a file in it\n")

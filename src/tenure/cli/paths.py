@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 from tenure.cli.exits import UsageError
@@ -12,7 +13,18 @@ def file_named(path: str, /) -> str:
     if not path:
         message = "the name of a file is empty; name a file"
         raise UsageError(message)
-    if path != "-" and Path(path).is_dir():
+    if path != "-" and _is_folder(path):
         message = f"{path} is a folder; name a file in it"
         raise UsageError(message)
     return path
+
+
+def _is_folder(path: str) -> bool:
+    # Not by `is_dir`, which raises for a name that is too long in some versions of Python, and not in others.
+    try:
+        return stat.S_ISDIR(Path(path).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # it may be one that is to be made; if it is not, who opens it says so
+    except OSError as error:
+        message = f"{path} cannot be opened ({error.strerror}); name another file"
+        raise UsageError(message) from None
