@@ -16,15 +16,17 @@ from tenure.core import canonical, journal
 _VALUES = 10_000
 
 
+class _Unsure(Exception):
+    """The other encoder might write something else than the canonical bytes."""
+
+
 def event(type_: str, /, *, scope: str = "", **content: Any) -> bytes:
     """Return what `journal.event` returns."""
-    found = {"type": type_, "scope": scope, **content}
     try:
-        if _is_sure(found, canonical.MAX_DEPTH + 1, [_VALUES]):
-            data = _encoder()(found)
-            if len(data) <= canonical.MAX_EVENT_BYTES:
-                return data
-    except (LookupError, RuntimeError, TypeError, ValueError):  # as a lone surrogate, or a key gone meanwhile
+        data = _encoder()(_looked_at({"type": type_, "scope": scope, **content}, canonical.MAX_DEPTH + 1, [_VALUES]))
+        if len(data) <= canonical.MAX_EVENT_BYTES:
+            return data
+    except (_Unsure, LookupError, RuntimeError, TypeError, ValueError):  # as a lone surrogate
         pass
     return journal.event(type_, scope=scope, **content)
 
@@ -49,28 +51,30 @@ def _encoder() -> Callable[[Any], bytes]:
     return partial(orjson.dumps, option=orjson.OPT_SORT_KEYS)
 
 
-def _is_sure(value: Any, depth: int, left: list[int]) -> bool:
-    """Return whether a container holds nothing but what both encoders write alike."""
+def _looked_at(value: Any, depth: int, left: list[int]) -> Any:
+    """Return a container as it is at one moment, if it holds nothing but what both encoders write alike.
+
+    What was looked at is what is written: of what another thread puts in after the look an encoder would make `null` or
+    `NaN`, where the canonical one refuses it.
+    """
     left[0] -= len(value) + 1
     if depth == 0 or left[0] < 0:
-        return False
-    items = value
-    if type(value) is dict:
-        for key in value:
+        raise _Unsure
+    found = value.copy()
+    if type(found) is dict:
+        for key in found:
             if type(key) is not str:
-                return False
-        items = value.values()
-    for item in items:
+                raise _Unsure
+    for at, item in found.items() if type(found) is dict else enumerate(found):
         kind = type(item)
         if kind is str or item is None or kind is bool:
             continue
         if kind is dict or kind is list:
-            if not _is_sure(item, depth - 1, left):
-                return False
+            found[at] = _looked_at(item, depth - 1, left)
         # A number with a fraction is written in another way, and what else there is may be refused.
         elif kind is not int or not -canonical.MAX_NUMBER <= item <= canonical.MAX_NUMBER:
-            return False
-    return True
+            raise _Unsure
+    return found
 
 
 def _ordered(value: Any) -> Any:

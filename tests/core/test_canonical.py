@@ -195,3 +195,13 @@ def test_i26_content_that_another_thread_changes_under_way_is_refused_and_says_w
     for value, said in ((grows, "RuntimeError"), ([Meanwhile(lambda: None)], "TypeError")):
         with pytest.raises(InvalidContent, match=rf"changed while it was being stored \({said}\); pass a copy"):
             encode(value)
+
+
+def test_a_stack_that_is_full_is_not_taken_for_content_that_was_changed() -> None:
+    def below(value: Any) -> bytes:
+        try:
+            return below(value)
+        except RecursionError:
+            return canonical.encode(value)
+
+    assert below([[[[[[(1,)]]]]]]) == b"[[[[[[[1]]]]]]]"

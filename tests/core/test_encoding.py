@@ -93,6 +93,19 @@ def test_i26_what_is_deep_or_large_or_has_no_place_is_refused_alike(value: Any) 
     assert said(encoding.event, value) == said(journal.event, value)
 
 
+def test_i26_what_another_thread_puts_in_after_the_look_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    value: dict[str, Any] = {"a": {"b": 1}, "c": [1]}
+    found = encoding._encoder()
+
+    def late(looked_at: Any) -> bytes:
+        value["a"]["b"] = value["c"][0] = value["d"] = math.nan
+        return found(looked_at)
+
+    before = journal.event(journal.RECORD, value=value)
+    monkeypatch.setattr(encoding, "_encoder", lambda: late)
+    assert encoding.event(journal.RECORD, value=value) == before
+
+
 def test_i26_what_holds_itself_is_refused_alike() -> None:
     value: list[Any] = []
     value += [value, value]

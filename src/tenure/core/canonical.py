@@ -47,6 +47,8 @@ def encode(value: Any, /, *, limit: int = MAX_COMMIT_BYTES, depth: int = MAX_DEP
         except UnicodeEncodeError:
             message = "a string holds a lone surrogate; encode binary text (base64) before it is stored"
             raise InvalidContent(message, path=_surrogate_path(value, "$")) from None
+    except RecursionError:
+        raise  # the caller's stack is full
     except (RuntimeError, TypeError, ValueError) as error:
         # A container that grew or shrank under way, or what was not yet there when it was looked at.
         said = f"content was changed while it was being stored ({type(error).__name__})"
