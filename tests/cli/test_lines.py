@@ -71,7 +71,9 @@ def test_a_worker_says_once_that_it_is_ready(tmp_path: Path, processes: str, *, 
         os.close(theirs)
         said = b""
         while b"\n" not in said:
-            said += hears.read(1000)
+            more = hears.read(1000)
+            assert more, f"it ended, having said {said!r}"
+            said += more
         assert anyio.run(_workers, store) > 0, "it has looked for runs"
         worker.terminate()
         assert worker.wait(timeout=60) == 0
@@ -79,9 +81,9 @@ def test_a_worker_says_once_that_it_is_ready(tmp_path: Path, processes: str, *, 
             said += hears.read()
     how = "in this process" if processes == "0" else "with 1 process"
     ready = f"tenure: ready: waiting_app:app waits for runs on {store}, namespace default, {how}"
-    first, *more = said.decode().splitlines()
+    first, *others = said.decode().splitlines()
     assert first == ready + "; Ctrl-C stops it" * terminal
-    assert [line for line in more if "ready" in line] == []
+    assert [line for line in others if "ready" in line] == []
 
 
 async def _workers(url: str) -> int:

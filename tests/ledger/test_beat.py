@@ -85,6 +85,7 @@ async def test_i20_a_renewal_that_meets_the_holders_own_write_is_not_worth_a_wor
     writing, idle = stage.leases
     stage.write(writing)
     assert await stage.words(LOCKED, LANDED) == []
+    assert stage.pulse.answered_ns == stage.clock.boot_ns(), "the other answer was one"
     assert await stage.words(LANDED, LOCKED) == ["r1"], "a row that somebody else holds"
     assert writing.remaining_ms > idle.remaining_ms
 
@@ -95,6 +96,8 @@ async def test_i20_nor_is_one_that_met_a_write_that_was_answered_before_it(caplo
     assert await stage.words(LOCKED, meanwhile=lambda: stage.landed(lease)) == []
     stage.write(lease)
     assert await stage.words(LOCKED, meanwhile=stage.pulse.flying.clear) == []
+    stage.landed(lease)
+    assert await stage.words(LOCKED, meanwhile=lambda: stage.write(lease)) == [], "nor one that began after it"
     assert await stage.words(LOCKED, meanwhile=lambda: stage.write(lease)) == ["r0"], "no answer for half a lease"
 
 
