@@ -244,13 +244,17 @@ async def test_a_wrong_password_is_named_and_right_again_goes_on(start_redis: St
         await begun(store, "r2")
 
 
-async def test_the_settings_in_deploy_leave_nothing_to_mend(start_redis: StartRedis) -> None:
+async def test_the_settings_in_deploy_leave_nothing_to_mend_and_keep_records_small(start_redis: StartRedis) -> None:
     text = (Path(__file__).parents[2] / "deploy" / "redis.conf").read_text()
     lines = [line.partition(" ")[::2] for line in text.splitlines() if line and not line.startswith("#")]
     for kind in REDIS_KINDS:
         server = start_redis(kind, **{name.replace("-", "_"): value for name, value in lines})  # type: ignore[arg-type]
         async with opened(server.url, durability="disk") as store:
             assert {finding.level for finding in await store.diagnose()} == {Grade.OK}
+            await begun(store)
+            (record,) = asked(server, "KEYS", "*:run:r1")
+            assert asked(server, "OBJECT", "ENCODING", record) == "listpack"
+            assert asked(server, "MEMORY", "USAGE", record) < 1200
     suggested = dict(line[2:].partition(" ")[::2] for line in text.splitlines() if line.startswith("# min-replicas"))
     assert suggested == {"min-replicas-to-write": "1", "min-replicas-max-lag": "5"}
 
