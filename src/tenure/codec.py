@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from tenure.core import canonical
 from tenure.core.run import SCHEMA, Ask, GrantLine, Item, Outcome, Request, Row, Run, Status
@@ -111,7 +111,7 @@ def unpack_grants(text: str, /) -> tuple[GrantLine, ...]:
 
 def unpack_tags(text: str, /) -> Mapping[str, str]:
     """Return the tags of a record, of which the empty text says that there are none."""
-    return cast("Mapping[str, str]", canonical.decode(text.encode())) if text else {}
+    return _object(text)
 
 
 def pack_requests(requests: Mapping[str, Request], /) -> str:
@@ -124,10 +124,17 @@ def pack_requests(requests: Mapping[str, Request], /) -> str:
 
 def unpack_requests(text: str, /) -> dict[str, Request]:
     """Return the requests that `pack_requests` wrote."""
-    if not text:
-        return {}
-    found = canonical.decode(text.encode())
-    return {k: Request(digest=digest, expires_ms=int(ms) if ms else None) for k, (digest, ms) in found.items()}
+    return {
+        name: Request(digest=digest, expires_ms=int(ms) if ms else None) for name, (digest, ms) in _object(text).items()
+    }
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = canonical.decode(text.encode()) if text else {}
+    if type(found) is not dict:
+        message = f"{text[:40]} is no object"
+        raise TypeError(message)
+    return found
 
 
 def pack_names(names: tuple[str, ...], /) -> str:

@@ -9,7 +9,8 @@ import pytest
 from stores.redis_kit import claim, opened
 from tenure.core import build
 from tenure.core.run import Answer, Due, End, How, Run, Status, Verdict, Why
-from tenure.errors import InvalidId
+from tenure.errors import CorruptRecord, InvalidId
+from tenure.stores._redis_line import pack
 
 
 def _landed(answer: object) -> Run:
@@ -83,3 +84,20 @@ async def test_a_name_that_could_not_be_read_back_takes_no_lease(redis8_url: str
         with pytest.raises(InvalidId):
             await store.commit(replace(claim("r1"), **{name: "a\0b"}))  # type: ignore[arg-type]
         assert (await store.commit(claim("r1"))).verdict is Verdict.LANDED
+
+
+@pytest.mark.parametrize("field", ["requests", "tags"])
+@pytest.mark.parametrize("value", ["1", "[]", '"x"', "null"])
+async def test_i26_a_record_that_cannot_be_read_costs_no_other_claim_of_its_call(
+    redis8_url: str, namespace: str, field: str, value: str
+) -> None:
+    async with opened(redis8_url, namespace=namespace) as store:
+        names = ["r1", "r2", "r3"]
+        await store.commit_many([build.create(run=name, kind="k", value=1) for name in names])
+        await store._opened().asked(pack("HSET", store._keys.run("r2"), field, value))
+        first, broken, last = await store.commit_many([claim(name) for name in names])
+        assert (_landed(first).id, _landed(last).id) == ("r1", "r3")
+        assert isinstance(broken, Answer)
+        assert broken.run is None
+        with pytest.raises(CorruptRecord):
+            await store.load("r2")
