@@ -34,11 +34,12 @@ from tenure.core.run import (
 )
 
 _QUOTE = json.JSONEncoder(ensure_ascii=False).encode
-_TEXT = json.JSONEncoder(separators=(",", ":")).encode
+json_text = json.JSONEncoder(separators=(",", ":")).encode
+"""Returns a value as JSON in ASCII, as the law reads it."""
 _ASCII = json.encoder.encode_basestring_ascii
 _PLAIN = (
-    '{"do":"plain","id":%s,"token":%d,"nonce":%s,"epoch":%s,"ttl_ms":%d,"prev":%s,"step":%d,'
-    '"row":{"seq":%d,"digest":%s,"mark":%s,"body":%d}}'
+    '{"do":"plain","id":%s,"token":%s,"nonce":%s,"epoch":%s,"ttl_ms":%s,"prev":%s,"step":%s,'
+    '"row":{"seq":%s,"digest":%s,"mark":%s,"body":%s}}'
 )
 
 
@@ -61,7 +62,7 @@ def packed(change: Change, bodies: list[bytes], /) -> str:
         place = _place(row.body, bodies)
         wrote = (_ASCII(change.prev), change.step, row.seq, _ASCII(row.digest), _ASCII(row.grant), place)
         return _PLAIN % (*held, *wrote)
-    return _TEXT(_object(change, bodies))
+    return json_text(_object(change, bodies))
 
 
 def _object(change: Change, bodies: list[bytes]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,12 @@ from psycopg.pq.abc import PGresult
 from tenure.core.run import Change, Commit, Import, Renew
 from tenure.errors import OutcomeUnknown
 from tenure.store import payload_bytes
-from tenure.stores._postgres_change import packed
+from tenure.stores._postgres_change import json_text, packed
 from tenure.stores._postgres_connect import Address, said_by_server
 
 LIMIT_BYTES = 16 * 2**20
 """How many bytes of payload one statement takes, unless a single change has more."""
 _JSONB, _BYTEAS, _BYTEA = 3802, 1001, 17
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Call(NamedTuple):
@@ -55,7 +53,7 @@ class Speech:
         return Call(self.change, (_JSONB, _BYTEAS), (self._told(f'"changes":[{objects}]{apart}'), byteas(bodies)))
 
     def _told(self, asked: str, **other: Any) -> bytes:
-        return f"{_ENCODE({**self.known(), **other})[:-1]},{asked}}}".encode()
+        return f"{json_text({**self.known(), **other})[:-1]},{asked}}}".encode()
 
 
 def byteas(bodies: Sequence[bytes], /) -> bytes:
