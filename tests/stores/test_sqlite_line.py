@@ -1,12 +1,15 @@
 """The line to the SQLite thread, without the thread: when it is lined up, when it is told, and when it ends."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
+from tenure.stores._bell import Bell
 from tenure.stores._group import Line, Ring, Slot, give, ring_here
 
 
@@ -98,3 +101,25 @@ async def test_a_line_that_closes_has_not_ended_while_something_gathers() -> Non
     ring_here()(close)  # ahead of what lines up what gathers
     assert await line.ask([3]) == [3]
     assert (ended, line.ended) == ([False], True)
+
+
+@pytest.mark.parametrize("waits", ["line", "bell"])
+async def test_a_task_that_is_forgotten_is_collected_also_where_its_guard_is_held(waits: str) -> None:
+    line: Line[int, int] = Line()
+    bell = Bell()
+    waiting: Coroutine[Any, Any, object] = (
+        line.ask([1]) if waits == "line" else bell.woken(bell.heard(), ["a"], timeout=60)
+    )
+    waiting.send(None)  # as the first turn of a task of a loop that then is not run again
+    guard: Any = line._guard if waits == "line" else bell._guard
+
+    def collect() -> None:
+        # Anything made meanwhile may begin a collection, which throws it out of its wait; scopes mind the other task.
+        with guard, suppress(RuntimeError):
+            waiting.close()
+
+    collecting = threading.Thread(target=collect, daemon=True)
+    collecting.start()
+    await anyio.to_thread.run_sync(collecting.join, 5)
+    assert not collecting.is_alive()
+    assert (line.take(0), bell._waiting) == ([], {})

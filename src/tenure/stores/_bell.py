@@ -40,7 +40,7 @@ class Bell:
     """Rings topics for the listeners of one process, which may live on loops of several threads."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # entered again by a collection, see `Line`
         self._strokes = 0
         self._rung: OrderedDict[str, int] = OrderedDict()
         # The latest stroke that was for everybody, or for a topic that is forgotten.
@@ -58,7 +58,7 @@ class Bell:
                 self._rung.move_to_end(topic)
                 if len(self._rung) > REMEMBERED:
                     self._for_all = max(self._for_all, self._rung.popitem(last=False)[1])
-            waiting = self._waiting.values()
+            waiting = list(self._waiting.values())  # a collection takes some out
             called = [(ring, event.set) for topics, ring, event in waiting if topic is None or topic in topics]
         ring_all(called)
 

@@ -100,7 +100,9 @@ class Line(Generic[T, R]):
     def __init__(self, *, limit: int = LIMIT) -> None:
         self._limit = limit
         self._waiting: SimpleQueue[Slot[T, R] | None] = SimpleQueue()  # None only has the writer look up
-        self._guard = threading.Lock()
+        # Entered again where it is held: what is made meanwhile may begin a collection, and that throws a task of a
+        # loop that is not run any more out of its wait, on this thread.
+        self._guard = threading.RLock()
         self._closed = False
         self._alone = True  # whether the last batch was of one
         self._gathered: dict[Ring, list[Slot[T, R]]] = {}
