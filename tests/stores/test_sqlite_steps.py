@@ -13,9 +13,10 @@ from stores.changes import claim, nonce, step
 from stores.test_sqlite_file import at, new_run
 from tenure.codec import pack_row
 from tenure.core import build
-from tenure.core.run import Answer, Ask, Commit, Run, Status, Verdict, Why
+from tenure.core.run import Answer, Ask, Commit, Delete, Outcome, Run, Status, Verdict, Why
 from tenure.core.verify import verify_run
 from tenure.errors import CorruptRecord, StoreTooNew
+from tenure.stores._sqlite_transact import LONG_BYTES
 from tenure.stores.sqlite import SqliteStore
 
 
@@ -138,3 +139,29 @@ async def test_what_cannot_be_written_rolls_all_back_and_is_done_again_one_by_on
     ]
     assert await store.load("r1") == runs[1]
     assert len(await store.tail("r1")) == 1
+
+
+@pytest.mark.parametrize("what", ["few", "many bytes", "delete"])
+async def test_who_was_answered_waits_for_the_statements_of_short_works_only(
+    store: SqliteStore, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = await held(store, "a"), await held(store, "b")
+    if what == "delete":
+        done = step(b, status=Status.COMPLETED, outcome=Outcome(code="c", message="m"))
+        assert (await store.commit(done)).ok
+    works: list[Any] = [step(a), Delete(run="b") if what == "delete" else step(b)]
+    if what == "many bytes":
+        works[1] = step(b, "x" * LONG_BYTES)
+    seen: list[str] = []
+    await store._written(lambda transaction: transaction.connection.set_trace_callback(seen.append))
+    desk = store._desks()[0]
+    tell = desk._tell
+
+    def noted() -> None:
+        seen.append("tells")
+        tell()
+
+    monkeypatch.setattr(desk, "_tell", noted)
+    seen.clear()
+    assert all(answer.ok for answer in await desk.ask(works))
+    assert seen.index("tells") == (seen.index("COMMIT") - 1 if what == "few" else 0)

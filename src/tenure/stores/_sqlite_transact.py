@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenure.core.run import Change, Commit
+from tenure.core.run import Change, Commit, Create, Delete, Import, Post
 from tenure.errors import OutcomeUnknown, TenureError
 from tenure.stores._group import BatchFailed
 from tenure.stores._sqlite_desk import Tell
@@ -17,14 +17,20 @@ from tenure.stores._sqlite_write import Transaction, is_plain
 
 Work = Change | Callable[[Transaction], Any]
 
+LONG_BYTES = 1 << 20
+"""Works of more than this take long: of 2 MB and more a part leaves the cache of SQLite before the COMMIT."""
+
 
 def transact(
     connection: sqlite3.Connection, place: Place, records: Records, works: Sequence[Work], tell: Tell
 ) -> list[Any]:
     """Do works in one transaction and return an answer to each; BatchFailed if it failed as a whole and left nothing.
 
-    An answer that is an error of ours had written nothing. `tell` is called before the file or the disk is waited for.
+    An answer that is an error of ours had written nothing. `tell` is called before the file or the disk is waited for,
+    and before works that take long.
     """
+    if _take_long(works):
+        tell()
     try:
         patiently(place, lambda: connection.execute("BEGIN IMMEDIATE"), tell)
     except sqlite3.Error as error:
@@ -56,6 +62,18 @@ def _answered(works: Sequence[Work], transaction: Transaction) -> list[Any]:
         else:
             answers.append(_done(work, transaction))
     return answers + transaction.steps(list(steps.values())) if steps else answers
+
+
+def _take_long(works: Sequence[Work]) -> bool:
+    size = 0
+    for work in works:
+        if isinstance(work, Import | Delete):
+            return True
+        if isinstance(work, Commit | Create):
+            size += (len(work.row.body) if work.row is not None else 0) + sum(map(len, work.blobs.values()))
+        elif isinstance(work, Post):
+            size += len(work.body)
+    return size > LONG_BYTES
 
 
 def _done(work: Work, transaction: Transaction) -> Any:
