@@ -164,4 +164,13 @@ async def test_who_was_answered_waits_for_the_statements_of_short_works_only(
     monkeypatch.setattr(desk, "_tell", noted)
     seen.clear()
     assert all(answer.ok for answer in await desk.ask(works))
-    assert seen.index("tells") == (seen.index("COMMIT") - 1 if what == "few" else 0)
+    assert seen.index("tells") == (seen.index("COMMIT") - 1 if what == "few" else seen.index("BEGIN IMMEDIATE") + 1)
+
+
+async def test_what_is_no_change_at_all_fails_alone(store: SqliteStore) -> None:
+    a, b = await held(store, "a"), await held(store, "b")
+    nothing: Any = None
+    bodiless = replace(step(a), row=replace(step(a).row, body=nothing))
+    answers = await store._desks()[0].ask([bodiless, step(b)])
+    assert list(map(told, answers)) == [TypeError, (Verdict.LANDED, None)]
+    assert await store.load("a") == a

@@ -29,8 +29,6 @@ def transact(
     An answer that is an error of ours had written nothing. `tell` is called before the file or the disk is waited for,
     and before works that take long.
     """
-    if _take_long(works):
-        tell()
     try:
         patiently(place, lambda: connection.execute("BEGIN IMMEDIATE"), tell)
     except sqlite3.Error as error:
@@ -38,6 +36,8 @@ def transact(
         return [translated(error, place.path)] * len(works)
     committing = False
     try:
+        if _take_long(works):
+            tell()
         transaction = Transaction(connection, place, records)
         answers = _answered(works, transaction)
         committing = True
