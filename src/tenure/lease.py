@@ -224,9 +224,10 @@ class Lease:
         self, status: Status | str = Status.COMPLETED, value: Any = None, *, code: str = "", message: str = ""
     ) -> None:
         """End the run for good: `value` is its result (completed), `code` and `message` what went wrong (failed)."""
-        if (status := Status(status)) not in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
-            text = f"a run settles completed, failed or cancelled, not {status.value}; use suspend or hand_back"
+        if status not in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
+            text = f"a run settles completed, failed or cancelled, not {status}; use suspend or hand_back"
             raise NotAllowed(text, run=self.run)
+        status = Status(status)
         blobs: tuple[bytes, ...] = ()
         code, message = canonical.plain(code, 200), canonical.plain(str(self.redacted(message)), 1024)
         outcome = Outcome(code=code, message=message)

@@ -182,6 +182,7 @@ def test_a_signal_reaches_the_handler_that_waits_for_it(console: Console, tmp_pa
     console.do(_called(app, "listener"))
     file = tmp_path / "said.json"
     file.write_text('{"n": 1}')
+    assert console("signal", "r1", "og").out == "r1 has the signal og and is suspended, waiting for go\n"
     said = console("signal", "r1", "go", "--data", f"@{file}", "--id", "s1")
     assert (said.code, said.out) == (0, "r1 has the signal go and is queued\n")
     assert console("signal", "r1", "go", "--data", f"@{file}", "--id", "s1").code == 0

@@ -128,6 +128,7 @@ def test_interrupting_a_wait_leaves_the_run_alone(tmp_path: Path) -> None:
         waiting.kill()
     assert (waiting.returncode, out) == (130, "")
     assert "Traceback" not in err
+    assert "run r goes on; look with `tenure show r`" in err
     (run,) = json.loads(_tenure("runs", "-o", "json", folder=tmp_path).stdout)
     assert run["status"] == "queued"
 

@@ -53,8 +53,12 @@ def test_a_queued_run_whose_kind_is_served_or_whose_time_is_to_come_is_not_calle
 def test_a_worker_that_fell_silent_serves_nobody_who_waits(filled: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenure.cli.census.SILENT_MS", -1)
     said = filled("submit", "research", "1", "--id", "left", "--wait", "--timeout", "0.2")
-    assert "still queued after 0.2 s: no live worker serves kind research (there is no live worker at all)" in said.err
+    where = f"there is no live worker at all on {filled.url}"
+    assert f"still queued after 0.2 s: no live worker serves kind research ({where})" in said.err
     assert "no live worker serves this kind" in _on_a_terminal(filled, monkeypatch, "left")
+    assert [
+        line for line in filled("runs", "--kind", "research").out.splitlines() if "left" in line and "serves" in line
+    ]
 
 
 @pytest.mark.parametrize("silent", [False, True])

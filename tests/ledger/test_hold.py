@@ -47,6 +47,9 @@ async def test_a_run_is_submitted_held_and_settled(ledger: Ledger) -> None:
         for number in range(3):
             await lease.checkpoint({"number": number})
         assert (lease.last, lease.run.step) == ({"number": 2}, 3)
+        for status in ("done", "suspended"):
+            with pytest.raises(NotAllowed, match=f"completed, failed or cancelled, not {status}"):
+                await lease.settle(status)
         await lease.settle("completed", {"sum": 3})
         assert not lease.live
     assert await handle.result(timeout=1) == {"sum": 3}

@@ -234,4 +234,5 @@ async def signal(
     value = read_input(data, origin="what --data says") if data is not None else None
     async with place.ledger() as ledger:
         after = await ledger.handle(run).signal(name, value, id=id)
-        return await answer(ledger, after, f"has the signal {name} and is {after.status.value}", output)
+        waits = f", waiting for {', '.join(after.wants)}" if after.wants else ""
+        return await answer(ledger, after, f"has the signal {name} and is {after.status.value}{waits}", output)

@@ -158,7 +158,8 @@ def _of_workers(census: Census, rows: list[Beat], facts: Facts) -> list[Finding]
     # What a row says may be 20 s old; the records say it as it is.
     busy = {beat.name: census.held[beat.name] if census.whole else beat.busy for beat in beats[:20]}
     shown = ", ".join(
-        f"{beat.name} ({busy[beat.name]}/{beat.slots} slots, heartbeat lag {duration(beat.lag_ms)})"
+        f"{beat.name} ({busy[beat.name]}/{beat.slots} slots, heard {duration(facts.now_ms - beat.at_ms)} ago, "
+        f"heartbeat lag {duration(beat.lag_ms)})"
         for beat in beats[:20]
     )
     more = f" and {len(beats) - 20:,} more" if len(beats) > 20 else ""

@@ -46,19 +46,21 @@ async def runs(
     output: OutputOption = Shape.TABLE,
 ) -> int:
     """List runs, the newest first."""
+    from tenure.cli.census import served
     from tenure.store import ALL, Where
     from tenure.views.values import run_value
 
     where = Where(status=read_statuses(status or []), kind=kind, owner=owner, parent=parent, tags=read_tags(tag or []))
     async with place.store() as store:
-        facts, served = await store.facts(), await served_kinds(store)
+        facts = await store.facts()
+        serves = served(await store.beats(), facts)
         found = Found(store, where, limit)
         if output is Shape.TABLE:
-            await _print_runs(found, facts.now_ms, served)
+            await _print_runs(found, facts.now_ms, serves)
             if not found.count and not found.corrupt:
                 hint_none(store, narrowed=where != ALL)
         else:
-            values = (run_value(run, now_ms=facts.now_ms, served=served) async for run in found.each())
+            values = (run_value(run, now_ms=facts.now_ms, served=serves) async for run in found.each())
             await write_values(values, output)
     if found.more:
         hint(f"these are the newest {limit:,}; --limit 0 lists all")
@@ -106,11 +108,6 @@ async def _print_runs(found: Found, now_ms: int, served: frozenset[str]) -> None
         table = tables.runs(page, now_ms=now_ms, served=served)
         show_table_page(table, widths=widths, show_head=not widths)
         widths = widths or tables.widths_of(table)
-
-
-async def served_kinds(store: Store) -> frozenset[str]:
-    """Return the kinds that live workers serve, as far as their rows tell."""
-    return frozenset(kind for beat in await store.beats() for kind in beat.kinds)
 
 
 def read_statuses(given: list[str], /, *, settled: bool = False) -> tuple[Status, ...]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tenure.cli.census import served
 from tenure.cli.evidence import Evidence, evidence
 from tenure.cli.exits import Exit
 from tenure.cli.output import Shape, hint, show, show_table_page, write, write_json
@@ -42,7 +43,7 @@ async def _result(store: Store, run: Run) -> bytes | None:
 async def show_record(store: Store, run: Run, /, *, events: bool, output: Shape) -> None:
     """Write the record and what belongs to it."""
     facts = await store.facts()
-    served = frozenset(kind for beat in await store.beats() for kind in beat.kinds)
+    serves = served(await store.beats(), facts)
     refused = [line for line in await store.refused(limit=REFUSED_LIMIT) if line.run == run.id][::-1]
     inbox = await store.inbox(run.id)
     try:
@@ -52,14 +53,14 @@ async def show_record(store: Store, run: Run, /, *, events: bool, output: Shape)
         seen = Evidence()
     result = await _result(store, run)
     if output is Shape.TABLE:
-        _show_tables(run, now_ms=facts.now_ms, served=served, seen=seen, refused=refused, inbox=inbox)
+        _show_tables(run, now_ms=facts.now_ms, served=serves, seen=seen, refused=refused, inbox=inbox)
         if result is not None:
             write(f"result {result.decode(errors='backslashreplace')}\n")
         if events:
             await _show_events(store, run)
         return
     parts: dict[str, Any] = {
-        "run": values.run_value(run, now_ms=facts.now_ms, served=served),
+        "run": values.run_value(run, now_ms=facts.now_ms, served=serves),
         "grants": [values.grant_value(line, open_calls=seen.calls.get(line.token, ())) for line in run.grants],
         "refused": [values.refused_value(line) for line in refused],
         "inbox": [values.item_value(item) for item in inbox],

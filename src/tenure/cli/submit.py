@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tenure.ledger import Ledger
 
 LOOK_S = 0.5
-QUIET_S = 3.0
-"""How long a run may be queued before who waits for it is told that nobody serves its kind."""
+QUIET_S = 6.0
+"""How long who waits for a run is not told that nobody serves its kind: a worker that was just started takes seconds."""
 ANSWER_S = 5.0
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -128,15 +128,19 @@ async def _answer(ledger: Ledger, handle: Handle[Any], *, wait: bool, timeout: f
 
 async def _waited(ledger: Ledger, handle: Handle[Any], timeout: float | None) -> int:
     """Print the result as JSON; a run that ended otherwise is an error of its own, with its exit code."""
-    async with _told(ledger, handle):
-        try:
-            result = await handle.result(timeout=timeout)
-        except TimeoutError:
-            hint(
-                f"tenure: run {handle.id} {await _so_far(ledger, handle, timeout or 0)}; "
-                f"look with `tenure show {handle.id}`, or wait again with the same id"
-            )
-            return Exit.FAILED
+    import anyio
+
+    look = f"look with `tenure show {handle.id}`, or wait again with the same id"
+    try:
+        async with _told(ledger, handle):
+            try:
+                result = await handle.result(timeout=timeout)
+            except TimeoutError:
+                hint(f"tenure: run {handle.id} {await _so_far(ledger, handle, timeout or 0)}; {look}")
+                return Exit.FAILED
+    except anyio.get_cancelled_exc_class():  # Ctrl-C: nothing else has named the run yet
+        hint(f"tenure: run {handle.id} goes on; {look}")
+        raise
     write_json(result)
     return Exit.OK
 
@@ -169,7 +173,8 @@ async def _unserved(ledger: Ledger, handle: Handle[Any]) -> str:
     kinds = served(await ledger.store.beats(), facts)
     if run.status is not Status.QUEUED or (run.due_ms or 0) > facts.now_ms or run.kind in kinds:
         return ""
-    there = f"served are {', '.join(sorted(kinds)[:10])}" if kinds else "there is no live worker at all"
+    nobody = f"there is no live worker at all on {ledger.store.url}"
+    there = f"served are {', '.join(sorted(kinds)[:10])}" if kinds else nobody
     return f"no live worker serves kind {run.kind} ({there}); start one with `tenure worker MODULE:APP`"
 
 
