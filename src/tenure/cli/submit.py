@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 QUIET_S = 6.0
-"""How long who waits for a run is not told that nobody serves its kind: a worker that was just started takes seconds."""
+"""How long who waits is not told that nobody serves its kind: a worker that was just started takes seconds."""
 ANSWER_S = 5.0
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
