@@ -8,7 +8,7 @@ the rest is left to it, and so is every refusal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from tenure.core import canonical, journal
@@ -43,16 +43,16 @@ def texts(fields: dict[str, str], /) -> bytes:
 @cache
 def _encoder() -> Callable[[Any], bytes]:
     try:
-        import orjson
+        from orjson import dumps
     except ImportError:
         from pydantic_core import to_json
 
-        return lambda value: to_json(_ordered(value))
-    return partial(orjson.dumps, option=orjson.OPT_SORT_KEYS)
+        return to_json
+    return dumps
 
 
 def _looked_at(value: Any, depth: int, left: list[int]) -> Any:
-    """Return a container as it is at one moment, if it holds nothing but what both encoders write alike.
+    """Return a container as it is at one moment, with the keys of its objects in order.
 
     What was looked at is what is written: of what another thread puts in after the look an encoder would make `null` or
     `NaN`, where the canonical one refuses it.
@@ -60,7 +60,7 @@ def _looked_at(value: Any, depth: int, left: list[int]) -> Any:
     left[0] -= len(value) + 1
     if depth == 0 or left[0] < 0:
         raise _Unsure
-    found = value.copy()
+    found: Any = value.copy() if type(value) is list else dict(sorted(value.items()))
     if type(found) is dict:
         for key in found:
             if type(key) is not str:
@@ -75,10 +75,3 @@ def _looked_at(value: Any, depth: int, left: list[int]) -> Any:
         elif kind is not int or not -canonical.MAX_NUMBER <= item <= canonical.MAX_NUMBER:
             raise _Unsure
     return found
-
-
-def _ordered(value: Any) -> Any:
-    """Return a container with the keys of its objects in order."""
-    if type(value) is dict:
-        return {key: _ordered(value[key]) for key in sorted(value)}
-    return list(map(_ordered, value)) if type(value) is list else value

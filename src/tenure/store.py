@@ -21,8 +21,8 @@ SLOW_BYTES_S = 256 * 1024
 
 def payload_bytes(change: Change, /) -> int:
     """Return how many bytes of payload a change carries, the large part of a request."""
-    row = getattr(change, "row", None)
-    return (len(row.body) if row is not None else 0) + sum(map(len, getattr(change, "blobs", {}).values()))
+    body = getattr(change, "body", b"") if (row := getattr(change, "row", None)) is None else row.body
+    return len(body) + sum(map(len, getattr(change, "blobs", {}).values()))
 
 
 async def has_commit(store: Store, run_id: str, seq: int, digest: str, /) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from tenure import Ledger
 from tenure.clock import ManualClock
 from tenure.core import build
-from tenure.core.run import LEADER_ID, Ask, Change, Claim, Create, Due, How, Repair, Run, Status, Verdict, Why
+from tenure.core.run import LEADER_ID, Ask, Change, Claim, Create, Due, How, Renew, Repair, Run, Status, Verdict, Why
 from tenure.errors import LeaseHeld
 from tenure.executing import NoReports
 from tenure.leader import KIND, Leader
@@ -115,6 +115,23 @@ async def test_i11_what_is_posted_after_the_clock_was_set_back_does_not_hide_tha
     run = await landed(store, Repair(run="r1"))
     assert run.due_ms == (await store.facts()).now_ms
     assert (await landed(store, claim(max_crashes=0))).status is Status.RUNNING
+
+
+@pytest.mark.parametrize("status, why", [(Status.QUEUED, Why.STATUS), (Status.COMPLETED, Why.CLOSED)])
+async def test_i01_what_its_holder_ended_is_not_renewed_though_the_clock_was_set_back(
+    store: Store, clock: ManualClock, status: Status, why: Why
+) -> None:
+    run = await begun(store)
+    await landed(store, write(grant_of(run), run, status=status))
+    clock.advance(ms=-HOUR_MS)
+    before = await store.load("r1")
+    assert before is not None
+    # Nonce, token and epoch are still those of the grant, and its end is to come: only the status says that it is over.
+    assert (before.nonce, before.token) == (run.nonce, run.token)
+    assert before.lease_until_ms > (await store.facts()).now_ms
+    answer = await store.commit(Renew(grant=grant_of(run)))
+    assert (answer.verdict, answer.why) == (Verdict.REFUSED, why)
+    assert await store.load("r1") == before
 
 
 async def test_i11_what_sleeps_until_later_sleeps_on(store: Store, clock: ManualClock) -> None:

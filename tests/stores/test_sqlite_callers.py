@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from stores.changes import claim, grant_of, step
-from stores.test_sqlite_file import at, new_run
+from stores.changes import grant_of, step
+from stores.test_sqlite_file import at, held, new_run
 from tenure.core import build
-from tenure.core.run import Renew, Run, Verdict
+from tenure.core.run import Renew, Verdict
 from tenure.core.verify import verify_run
 from tenure.errors import NotAllowed, StoreUnavailable
 from tenure.stores._bell import REMEMBERED, Bell
@@ -31,13 +31,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with at(tmp_path / "t.db") as opened:
         yield opened
-
-
-async def held(store: SqliteStore, run_id: str) -> Run:
-    await new_run(store, run_id)
-    run = (await store.commit(claim(run_id, ttl_ms=600_000))).run
-    assert run is not None
-    return run
 
 
 class Blocked:

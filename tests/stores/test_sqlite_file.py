@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
+from stores.changes import claim
 from tenure.core import build
-from tenure.core.run import Answer, Verdict
+from tenure.core.run import Answer, Run, Verdict
 from tenure.errors import (
     CorruptRecord,
     InvalidUrl,
@@ -45,6 +46,15 @@ async def refusal(store: SqliteStore) -> TenureError:
 
 async def new_run(store: SqliteStore, run_id: str = "a") -> Answer:
     return await store.commit(build.create(run=run_id, kind="k", value=1))
+
+
+async def held(store: SqliteStore, run_id: str = "a", *, ttl_ms: int = 600_000) -> Run:
+    """The record of a run that was created and claimed."""
+    await new_run(store, run_id)
+    answer = await store.commit(claim(run_id, ttl_ms=ttl_ms))
+    assert answer.verdict is Verdict.LANDED
+    assert answer.run is not None
+    return answer.run
 
 
 def query(path: Path, statement: str) -> list[Any]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from stores.changes import claim, nonce, step
-from stores.test_sqlite_file import at, new_run
+from stores.changes import nonce, step
+from stores.test_sqlite_file import at, held
 from tenure.codec import pack_row
 from tenure.core import build
-from tenure.core.run import Answer, Ask, Commit, Delete, Outcome, Run, Status, Verdict, Why
+from tenure.core.run import Answer, Ask, Commit, Delete, Outcome, Status, Verdict, Why
 from tenure.core.verify import verify_run
 from tenure.errors import CorruptRecord, StoreTooNew
 from tenure.stores._sqlite_transact import LONG_BYTES
@@ -24,13 +24,6 @@ from tenure.stores.sqlite import SqliteStore
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with at(tmp_path / "t.db") as opened:
         yield opened
-
-
-async def held(store: SqliteStore, run_id: str) -> Run:
-    await new_run(store, run_id)
-    run = (await store.commit(claim(run_id, ttl_ms=600_000))).run
-    assert run is not None
-    return run
 
 
 async def together(store: SqliteStore, works: Sequence[Any]) -> list[Any]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from stores.changes import claim, grant_of, step
-from stores.test_sqlite_file import at, new_run, query
+from stores.test_sqlite_file import at, held, query
 from tenure.clock import SystemClock
-from tenure.core.run import Renew, Run, Verdict, Why
+from tenure.core.run import Renew, Verdict, Why
 from tenure.errors import StoreUnsafe
 from tenure.stores._sqlite_host import Host, this_host
 from tenure.stores.sqlite import SqliteStore
@@ -34,19 +34,11 @@ def on(path: Path, boot: str, clock: Hands) -> SqliteStore:
     return at(path, clock=clock, host=Host(boot=boot, mounts=""))
 
 
-async def held(store: SqliteStore, run_id: str = "a") -> Run:
-    await new_run(store, run_id)
-    answer = await store.commit(claim(run_id, ttl_ms=30_000))
-    assert answer.run is not None
-    assert answer.verdict is Verdict.LANDED
-    return answer.run
-
-
 async def test_another_boot_frees_every_lease_at_once_and_the_old_grant_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     clock = Hands()
     async with on(path, "boot-1", clock) as store:
-        run = await held(store)
+        run = await held(store, ttl_ms=30_000)
         assert (await store.commit(claim("a"))).why is Why.HELD
     clock = Hands(wall_ms=clock.wall_ms + 2_000, boot_ms=10)
     async with on(path, "boot-2", clock) as store:
@@ -66,14 +58,14 @@ async def test_i02_store_time_and_tokens_do_not_go_back_when_the_wall_clock_was_
     path = tmp_path / "t.db"
     clock = Hands()
     async with on(path, "boot-1", clock) as store:
-        run = await held(store)
+        run = await held(store, ttl_ms=30_000)
         clock.boot_ms += HOUR_MS
         latest = (await store.commit(claim("a"))).now_us
     clock = Hands(wall_ms=clock.wall_ms - 24 * HOUR_MS, boot_ms=1)
     async with on(path, "boot-2", clock) as store:
         facts = await store.facts()
         assert latest <= facts.now_us <= latest + 2_000_000
-        again = await held(store, "b")
+        again = await held(store, "b", ttl_ms=30_000)
         assert again.token > run.token
         assert again.created_ms >= latest // 1000
         # And it does not stand still until the wall has caught up, or no lease would ever end.
@@ -84,7 +76,7 @@ async def test_i02_store_time_and_tokens_do_not_go_back_when_the_wall_clock_was_
 async def test_store_time_follows_the_wall_over_a_reboot_and_goes_on_from_there(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     async with on(path, "boot-1", Hands()) as store:
-        await held(store)
+        await held(store, ttl_ms=30_000)
     clock = Hands(wall_ms=Hands().wall_ms + HOUR_MS, boot_ms=77)
     async with on(path, "boot-2", clock) as store:
         assert (await store.facts()).now_ms == clock.wall_ms
@@ -99,7 +91,7 @@ async def test_a_wall_clock_that_is_set_moves_no_lease_neither_here_nor_in_a_sto
     path = tmp_path / "t.db"
     clock = Hands()
     async with on(path, "boot-1", clock) as store:
-        run = await held(store)
+        run = await held(store, ttl_ms=30_000)
         clock.wall_ms += jump_ms
         clock.boot_ms += 29_000
         async with on(path, "boot-1", clock) as later:
@@ -113,7 +105,7 @@ async def test_a_wall_clock_that_is_set_moves_no_lease_neither_here_nor_in_a_sto
 async def test_a_file_bound_to_another_boot_while_it_is_open_stops_this_process(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     async with on(path, "here", Hands()) as store:
-        run = await held(store)
+        run = await held(store, ttl_ms=30_000)
         async with on(path, "elsewhere", Hands()):
             with pytest.raises(StoreUnsafe, match="another machine or sandbox"):
                 await store.commit(step(run))
@@ -125,7 +117,7 @@ async def test_without_a_boot_id_leases_end_by_time_only_and_time_does_not_go_ba
     path = tmp_path / "t.db"
     clock = Hands()
     async with on(path, "", clock) as store:
-        run = await held(store)
+        run = await held(store, ttl_ms=30_000)
         assert (await store.facts()).boot == ""
     # A reboot that nobody can tell from a restart: time since boot begins anew.
     clock = Hands(wall_ms=clock.wall_ms + 3_000, boot_ms=1)
@@ -140,7 +132,7 @@ async def test_without_a_boot_id_leases_end_by_time_only_and_time_does_not_go_ba
 async def test_i10_a_new_salt_is_a_new_history_for_every_grant(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     async with on(path, "boot-1", Hands()) as store:
-        run = await held(store)
+        run = await held(store, ttl_ms=30_000)
         query(path, "UPDATE file SET salt = 'other'")
         assert (await store.commit(step(run))).verdict is Verdict.HISTORY
         # The same boot: the holder may be alive, so its lease is not free.
@@ -161,7 +153,7 @@ async def test_the_ceiling_costs_one_write_a_second_not_one_a_change(tmp_path: P
     path = tmp_path / "t.db"
     clock = Hands()
     async with on(path, "boot-1", clock) as store:
-        await held(store)
+        await held(store, ttl_ms=30_000)
         ceilings = set()
         for _ in range(40):
             clock.boot_ms += 50

@@ -56,11 +56,7 @@ def read(call: Call, reply: Reply, kinds: KindMemo, /) -> Iterator[tuple[int, An
 def renewed(call: Call, reply: bytes, /) -> dict[int, Answer]:
     """Return the answers of renewals that landed all together, by index."""
     now_us = int(reply[len(b"landed ") :])
-    return {
-        index: Answer(verdict=Verdict.LANDED, now_us=now_us, left_ms=change.grant.ttl_ms)
-        for index, change in call.changes
-        if isinstance(change, Renew)
-    }
+    return {index: landed(change, reply, now_us) for index, change in call.changes}
 
 
 def _answer(change: Change, reply: Reply, now_us: int, kinds: KindMemo) -> Answer | Again | StoreTooNew:

@@ -6,14 +6,15 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenure.core.run import Change, Commit, Create, Delete, Import, Post
+from tenure.core.run import Change, Commit, Delete, Import
 from tenure.errors import OutcomeUnknown, TenureError
+from tenure.store import payload_bytes
 from tenure.stores._group import BatchFailed
 from tenure.stores._sqlite_desk import Tell
 from tenure.stores._sqlite_open import Place, patiently
 from tenure.stores._sqlite_record import Records
 from tenure.stores._sqlite_sql import translated
-from tenure.stores._sqlite_write import Transaction, is_plain
+from tenure.stores._sqlite_write import Transaction
 
 Work = Change | Callable[[Transaction], Any]
 
@@ -53,7 +54,7 @@ def _answered(works: Sequence[Work], transaction: Transaction) -> list[Any]:
     answers: list[Any] = []
     steps: dict[str, Commit] = {}  # those in a row that are decided together: each finds what the one before has left
     for work in works:
-        step = work if isinstance(work, Commit) and is_plain(work) else None
+        step = work if isinstance(work, Commit) and work.is_plain else None
         if steps and (step is None or step.run in steps):
             answers += transaction.steps(list(steps.values()))
             steps.clear()
@@ -65,15 +66,9 @@ def _answered(works: Sequence[Work], transaction: Transaction) -> list[Any]:
 
 
 def _take_long(works: Sequence[Work]) -> bool:
-    size = 0
-    for work in works:
-        if isinstance(work, Import | Delete):
-            return True
-        if isinstance(work, Commit | Create):
-            size += (len(work.row.body) if work.row is not None else 0) + sum(map(len, work.blobs.values()))
-        elif isinstance(work, Post):
-            size += len(work.body)
-    return size > LONG_BYTES
+    changes = [work for work in works if not callable(work)]
+    size = sum(map(payload_bytes, changes))
+    return size > LONG_BYTES or any(isinstance(change, Import | Delete) for change in changes)
 
 
 def _done(work: Work, transaction: Transaction) -> Any:

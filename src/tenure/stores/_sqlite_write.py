@@ -280,11 +280,6 @@ def _finding(count: int) -> str:
     return _SQL["find_runs_and_rows"].replace("IN (?)", f"IN ({', '.join('?' * count)})")
 
 
-def is_plain(change: Commit) -> bool:
-    """Return whether a commit writes its row and its run's record and nothing else, and ends no lease."""
-    return change.status is None and not change.consume and not change.blobs
-
-
 def _columns(run: Run) -> tuple[str, str, str, str, int, int]:
     return run.kind, run.status.value, run.owner, run.parent, run.token, run.priority
 

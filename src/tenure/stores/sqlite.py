@@ -180,12 +180,10 @@ class SqliteStore:
 
     async def commit(self, change: Change, /) -> Answer:
         """Decide one change and apply it, in one transaction with what else waits."""
-        (answer,) = await self._desks()[0].ask([change])
-        if isinstance(answer, Exception):
-            raise answer
-        landed: Answer = answer
-        self._landed |= landed.verdict is Verdict.LANDED
-        return landed
+        (answer,) = await self.commit_many([change])
+        if isinstance(answer, Answer):
+            return answer
+        raise answer
 
     async def commit_many(self, changes: Sequence[Change], /) -> list[Answer | TenureError]:
         """Decide each change alone, in the order of run ids."""
