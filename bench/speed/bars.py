@@ -14,6 +14,7 @@ from pydoc_data.topics import topics
 PAIRS = 15
 SLICE_S = 0.06
 MOST = 400
+STEPS = 4096
 
 LATE_PLOT = "cost of a step"
 RATE_PLOT = "steps a second of runs at once"
@@ -91,9 +92,12 @@ async def _fitting(work: Repeat) -> int:
     return max(1, min(MOST, round(SLICE_S / once)))
 
 
-async def adjacent(ours: Repeat, theirs: Repeat, pairs: int) -> list[tuple[float, float]]:
-    """Return the seconds of one repetition of ours and of theirs, pair by pair, each first every other time."""
-    our_times, their_times = await _fitting(ours), await _fitting(theirs)
+async def adjacent(ours: Repeat, theirs: Repeat, pairs: int, *, times: int = 0) -> list[tuple[float, float]]:
+    """Return the seconds of one repetition of ours and of theirs, pair by pair, each first every other time.
+
+    A pair is so many repetitions of each, 0: of each as many as fill a slice, found by some that warm up.
+    """
+    our_times, their_times = times or await _fitting(ours), times or await _fitting(theirs)
     found = []
     for number in range(pairs):
         if number % 2:
@@ -164,8 +168,19 @@ def text_at(place: int, length: int) -> str:
     return found if len(found) == length else found + text[: length - len(found)]
 
 
+@cache
+def steps() -> list[dict[str, object]]:
+    """Return steps, made before anything is timed."""
+    return [_made(number) for number in range(STEPS)]
+
+
 def step_of(number: int) -> dict[str, object]:
-    """Return what a step of an agent adds, about 3 KB: a message and the call that it makes."""
+    """Return what a step of an agent adds, about 3 KB; no run is so long that a step comes twice."""
+    return steps()[number % STEPS]
+
+
+def _made(number: int) -> dict[str, object]:
+    """Return a message and the call that it makes."""
     text = text_at(number * 2640, 2640)
     return {
         "role": "assistant",

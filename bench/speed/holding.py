@@ -96,10 +96,10 @@ async def granted(held: Held, run_id: str) -> Grant:
     return build.grant_of(run)
 
 
-async def step_costs(lease: Lease, steps: int) -> list[float]:
-    """Return the seconds of each of so many steps of a run."""
+async def step_costs(lease: Lease, steps: int, *, first: int = 0) -> list[float]:
+    """Return the seconds of each of so many steps of a run, numbered from `first` on."""
     costs = []
-    for number in range(steps):
+    for number in range(first, first + steps):
         added = step_of(number)
         begun = time.perf_counter()
         await lease.checkpoint(added)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from speed.bars import LATE_PLOT, RATE_PLOT, Bar, Found, Setting, adjacent, rates, ratio, spread, step_of
 from speed.holding import granted, hold
-from speed.on_langgraph import late_step, postgres_saver
+from speed.on_langgraph import bar as langgraph_bar
+from speed.on_langgraph import late_step
 from speed.shape import late_step as grown
 from tenure.core import canonical, journal
 from tenure.core.run import Renew
@@ -44,6 +46,17 @@ async def connection(setting: Setting, url: str) -> Any:
     opened = await psycopg.AsyncConnection.connect(url.partition("?")[0], autocommit=True)
     setting.stack.push_async_callback(opened.close)
     return opened
+
+
+async def peer_url(setting: Setting, url: str) -> str:
+    """Return the URL of a database of a peer's own on the same server.
+
+    DBOS keeps a transaction open for as long as it runs. In one database with it the server may remove no version of a
+    row that was updated since, and every one of ours would pay for that.
+    """
+    opened = await connection(setting, url)
+    await opened.execute("CREATE DATABASE peer")
+    return urlsplit(url)._replace(path="/peer", query="").geturl()
 
 
 async def checkpoint(setting: Setting, statements: int) -> Found:
@@ -152,12 +165,18 @@ BARS = [
         under=1.1,
         plot=LATE_PLOT,
     ),
-    _bar(
+    langgraph_bar(
         "postgres-langgraph",
-        "a step from 400 on, to LangGraph's with its saver on PostgreSQL",
-        partial(late_step, saver=postgres_saver, url_of=postgres_url, name="PostgreSQL"),
+        "PostgreSQL",
+        partial(
+            late_step,
+            peer="langgraph-postgres",
+            url_of=postgres_url,
+            where_of=peer_url,
+            name="PostgreSQL",
+        ),
+        *NEEDS,
+        "langgraph.checkpoint.postgres",
         least=30,
-        plot=LATE_PLOT,
-        needs=(*NEEDS, "langgraph", "langgraph.checkpoint.postgres"),
     ),
 ]

@@ -60,18 +60,21 @@ def _looked_at(value: Any, depth: int, left: list[int]) -> Any:
     left[0] -= len(value) + 1
     if depth == 0 or left[0] < 0:
         raise _Unsure
-    found: Any = value.copy() if type(value) is list else dict(sorted(value.items()))
-    if type(found) is dict:
-        for key in found:
-            if type(key) is not str:
-                raise _Unsure
-    for at, item in found.items() if type(found) is dict else enumerate(found):
-        kind = type(item)
-        if kind is str or item is None or kind is bool:
-            continue
-        if kind is dict or kind is list:
-            found[at] = _looked_at(item, depth - 1, left)
-        # A number with a fraction is written in another way, and what else there is may be refused.
-        elif kind is not int or not -canonical.MAX_NUMBER <= item <= canonical.MAX_NUMBER:
+    # Nearly all there is are texts, and a call for each would cost more than the rest.
+    if type(value) is list:
+        return [item if type(item) is str else _item(item, depth, left) for item in value.copy()]
+    found: dict[str, Any] = {}
+    for key, item in sorted(value.items()):
+        if type(key) is not str:
             raise _Unsure
+        found[key] = item if type(item) is str else _item(item, depth, left)
     return found
+
+
+def _item(item: Any, depth: int, left: list[int]) -> Any:
+    kind = type(item)
+    if kind is dict or kind is list:
+        return _looked_at(item, depth - 1, left)
+    if item is None or kind is bool or (kind is int and -canonical.MAX_NUMBER <= item <= canonical.MAX_NUMBER):
+        return item
+    raise _Unsure  # a number with a fraction is written in another way, and what else there is may be refused
