@@ -6,8 +6,12 @@ import pytest
 
 import filled
 from conftest import StartPostgres
+from stores.postgres_kit import begun, rows_of, until
+from tenure.core import build
+from tenure.core.run import Change, Delete, How, Renew
 from tenure.stores import open_store
 from tenure.stores.postgres import PostgresStore
+from tenure.testing.contract_case import claim, write
 
 PAGE = {"before_ms": 1 << 62, "before_id": "", "from_ms": 0, "until_ms": 1 << 62, "kind": "", "owner": "", "limit": 101}
 READS = {
@@ -39,3 +43,25 @@ async def test_a_page_is_read_from_an_index_however_many_runs_there_are(store: P
         assert "Seq Scan on run" not in plan, (name, plan)
         # Only the few that each status or kind gives are put in order.
         assert name in ("find_status", "due") or "Sort" not in plan, (name, plan)
+
+
+async def test_a_run_is_found_by_its_key_alone_though_nothing_was_analyzed(
+    start_postgres: StartPostgres, namespace: str
+) -> None:
+    server = start_postgres(autovacuum="off")
+    async with open_store(server.url, namespace=namespace) as store:
+        runs = [await begun(store, f"run-{number}") for number in range(3)]
+        changes: list[list[Change]] = [
+            [write(build.grant_of(run), run) for run in runs],
+            [Renew(grant=build.grant_of(run)) for run in runs],
+            [build.create(run=f"later-{number}", kind="k", value=number) for number in range(20)],
+            [claim(f"later-{number}") for number in range(20)],
+            [build.end(run=f"later-{number}", how=How.CANCEL) for number in range(2)],
+            [Delete(run="later-1")],
+        ]
+        for asked in changes:
+            assert all(getattr(answer, "ok", False) for answer in await store.commit_many(asked))
+    # What a session has counted is told when it ends.
+    await until(server.url, "SELECT sum(idx_scan) > 40 FROM pg_stat_user_indexes WHERE relname = 'run'", wanted=True)
+    scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'run_created'"
+    assert await rows_of(server.url, scans) == [(0,)]

@@ -121,6 +121,7 @@ async def test_a_dump_of_the_schema_is_put_back_into_postgresql(
         told = await after(store, grant)
     run("psql", server.url, "--command=DROP SCHEMA tenure CASCADE")
     run("pg_restore", f"--dbname={server.url}", "--single-transaction", copy)
+    run("psql", server.url, "--command=ANALYZE tenure.run")
     new_history(server.url, namespace)
     async with open_store(server.url, namespace=namespace) as store:
         await shows_what_the_copy_knows(store, grant, told)

@@ -41,6 +41,7 @@ MIGRATIONS = (
         ),
         reads=2,
     ),
+    Migration(number=3, name="statistics", files=("statistics.sql",), reads=2),
 )
 KNOWN = MIGRATIONS[-1].number
 _PROLOGUE = """
