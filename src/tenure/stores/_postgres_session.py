@@ -17,6 +17,7 @@ from tenure.core.run import Answer, Change, Facts
 from tenure.errors import OutcomeUnknown, StoreUnavailable, TenureError
 from tenure.store import SLOW_BYTES_S, Durability, Finding
 from tenure.stores import _postgres_check as check
+from tenure.stores import _postgres_held as held
 from tenure.stores._postgres_answer import answer_of, facts_of
 from tenure.stores._postgres_bell import Listener, channel
 from tenure.stores._postgres_connect import (
@@ -234,11 +235,13 @@ class Session:
     async def diagnose(self) -> list[Finding]:
         """Return how the server is set now."""
 
-        async def ask(connection: Connection) -> check.Server:
-            return await check.server_of(connection, self.where)
+        async def ask(connection: Connection) -> list[Finding]:
+            server = await check.server_of(connection, self.where)
+            found = check.findings(server, self.level, self.where, self.standing.shown)
+            return found + await held.findings(connection)
 
-        server = await self.on_pool(ask)
-        return check.findings(server, self.level, self.where, self.standing.shown)
+        found: list[Finding] = await self.on_pool(ask)
+        return found
 
     async def on_pool(self, work: Any, /, *, change: bool = False, size: int = 0) -> Any:
         """Do something with a connection of the pool, which has about `size` bytes to send."""
