@@ -14,7 +14,7 @@ import pytest
 from cli.kit import Console, Writer
 from tenure.cli.ends import who
 from tenure.cli.exits import UsageError
-from tenure.cli.submit import read_instant, read_seconds
+from tenure.cli.reading import read_instant, read_seconds
 from tenure.core import canonical, journal
 from tenure.core.run import Outcome, Run, Status
 from tenure.store import Store

@@ -9,7 +9,7 @@ import pytest
 from cli.kit import Console, Writer
 from tenure.core.run import Run
 from tenure.errors import StoreUnavailable
-from tenure.store import Store
+from tenure.store import Beat, Store
 from tenure.stores.memory import MemoryStore
 
 
@@ -79,14 +79,46 @@ def test_who_waits_no_longer_is_told_that_the_store_does_not_answer(
 
 
 def _on_a_terminal(console: Console, monkeypatch: pytest.MonkeyPatch, run_id: str) -> str:
+    shown = _terminal(monkeypatch)
+    console("submit", "research", "1", "--id", run_id, "--wait", "--timeout", "0.6")
+    return shown.getvalue()
+
+
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    console("submit", "research", "1", "--id", run_id, "--wait", "--timeout", "0.6")
-    return shown.getvalue()
+    return shown
+
+
+def test_who_submits_on_a_terminal_is_told_that_nobody_serves_the_kind_and_where(
+    filled: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert filled("submit", "reserch", "1").err == ""
+    shown = _terminal(monkeypatch)
+    assert filled("submit", "reserch", "1", "--id", "typo").out == "typo\n"
+    served = "served are refund, research"
+    said = f"tenure: no live worker serves kind reserch ({served}); start one with `tenure worker MODULE:APP`\n"
+    assert shown.getvalue() == said
+    filled("submit", "research", "1", "--id", "fine")
+    filled("submit", "reserch", "1", "--id", "later", "--at", "+2h")
+    assert shown.getvalue() == said
+
+
+def test_a_run_that_was_queued_is_told_though_the_store_is_away_by_then(
+    filled: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away(MemoryStore):
+        async def beats(self) -> list[Beat]:
+            raise StoreUnavailable("it is away; try again")
+
+    monkeypatch.setattr("tenure.stores.memory.MemoryStore", Away)
+    shown = _terminal(monkeypatch)
+    said = filled("submit", "reserch", "1", "--id", "typo")
+    assert (said.code, said.out, shown.getvalue()) == (0, "typo\n", "")
 
 
 def test_waiting_tells_on_a_terminal_how_far_the_run_is(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:

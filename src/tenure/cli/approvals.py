@@ -10,7 +10,7 @@ from tenure.cli.ends import RunArgument, answer, who
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, show, write, write_values
 from tenure.cli.place import Place, command
-from tenure.cli.submit import read_input
+from tenure.cli.reading import read_input
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,7 @@ import typer
 from tenure.cli.exits import Exit
 from tenure.cli.output import OutputOption, Shape, hint, hint_none, show_table_page, write, write_json, write_values
 from tenure.cli.place import Place, command
-from tenure.cli.submit import read_tags
+from tenure.cli.reading import read_tags
 
 if TYPE_CHECKING:
     from tenure.core.run import Run, Status

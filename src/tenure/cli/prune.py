@@ -38,7 +38,7 @@ async def prune(
     """
     from tenure import retention
     from tenure.cli.look import read_statuses
-    from tenure.cli.submit import read_seconds
+    from tenure.cli.reading import read_seconds
 
     statuses = read_statuses(status, settled=True)
     if not statuses:

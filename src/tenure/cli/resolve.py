@@ -10,7 +10,7 @@ from tenure.cli.ends import RunArgument, answer, who
 from tenure.cli.exits import UsageError
 from tenure.cli.output import OutputOption, Shape
 from tenure.cli.place import Place, command
-from tenure.cli.submit import read_input
+from tenure.cli.reading import read_input
 
 
 def register(app: typer.Typer, /) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
 import sys
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenure.cli.exits import Exit, UsageError
+from tenure.cli.exits import Exit
 from tenure.cli.output import OutputOption, Shape, hint, progress, write, write_json
-from tenure.cli.paths import file_named
 from tenure.cli.place import Place, command
+from tenure.cli.reading import read_input, read_instant, read_tags
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -26,7 +23,6 @@ LOOK_S = 0.5
 QUIET_S = 6.0
 """How long who waits is not told that nobody serves its kind: a worker that was just started takes seconds."""
 ANSWER_S = 5.0
-_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result as JSON.")]
 TimeoutOption = Annotated[
@@ -118,6 +114,8 @@ async def _answer(ledger: Ledger, handle: Handle[Any], *, wait: bool, timeout: f
         return await _waited(ledger, handle, timeout)
     if output is Shape.TABLE:
         write(f"{handle.id}\n")
+        if sys.stderr.isatty():  # a script may well queue runs before it starts a worker
+            await _tell_unserved(ledger, handle)
         return Exit.OK
     from tenure.views.values import run_value
 
@@ -162,6 +160,16 @@ async def _so_far(ledger: Ledger, handle: Handle[Any], waited_s: float) -> str:
         except StoreUnavailable:
             pass
     return f"has not ended within {waited_s:g} s, and the store does not answer"
+
+
+async def _tell_unserved(ledger: Ledger, handle: Handle[Any]) -> None:
+    import anyio
+
+    from tenure.errors import StoreUnavailable
+
+    with suppress(StoreUnavailable), anyio.move_on_after(ANSWER_S):  # the run is queued, whatever comes after
+        if alone := await _unserved(ledger, handle):
+            hint(f"tenure: {alone}")
 
 
 async def _unserved(ledger: Ledger, handle: Handle[Any]) -> str:
@@ -227,71 +235,3 @@ async def _tell_once(ledger: Ledger, handle: Handle[Any]) -> None:
         if alone:
             hint(f"tenure: run {handle.id} waits: {alone}")
             return
-
-
-def read_input(text: str, /, *, origin: str = "the input") -> Any:
-    """Return the JSON value of an argument: the text itself, the file after an @, or stdin for a dash."""
-    from tenure.core import canonical
-    from tenure.errors import InvalidContent
-
-    if text == "-":
-        origin, data = "stdin", sys.stdin.buffer.read()
-    elif text.startswith("@"):
-        origin = text[1:]
-        try:
-            data = Path(file_named(origin)).read_bytes()
-        except OSError as error:
-            message = f"the file {origin} cannot be read ({error.strerror}); name one that holds JSON"
-            raise UsageError(message) from None
-    else:
-        data = text.encode(errors="surrogateescape")
-    try:
-        return canonical.decode(data.removeprefix(codecs.BOM_UTF8))  # which some editors put before a text
-    except InvalidContent as error:
-        if not error.message.startswith("not JSON"):
-            raise
-        message = f"""{origin} is not JSON; text is quoted twice, like '"text"', and @FILE or - reads it from a file"""
-        raise InvalidContent(message) from None
-
-
-def read_instant(text: str, /, *, now: datetime | None = None) -> datetime:
-    """Return an instant from ISO 8601 (UTC where no zone is named) or from a time from now on such as +5m."""
-    now = now or datetime.now(UTC)
-    if text.startswith("+"):
-        return now + timedelta(seconds=read_seconds(text[1:]))
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        message = (
-            f"{text[:40]!r} is no instant; use ISO 8601 (2030-01-31T08:00:00Z) or a time from now (+30s, +5m, +2h)"
-        )
-        raise UsageError(message) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def read_seconds(text: str, /) -> float:
-    """Return a length of time in seconds: 30, 30s, 5m, 2h, 1d."""
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")
-    try:
-        found = float(number) * _UNITS_S[unit]
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 1e9:
-        message = f"{text[:40]!r} is no length of time; write 30s, 5m, 2h or 1d"
-        raise UsageError(message)
-    return found
-
-
-def read_tags(pairs: list[str], /) -> dict[str, str]:
-    """Return tags from KEY=VALUE pairs."""
-    tags: dict[str, str] = {}
-    for pair in pairs:
-        name, mark, value = pair.partition("=")
-        if not mark or not name:
-            message = f"{pair[:40]!r} is no tag; write KEY=VALUE"
-            raise UsageError(message)
-        if name in tags:
-            message = f"the tag {name[:40]!r} is given twice; give it once"
-            raise UsageError(message)
-        tags[name] = value
-    return tags

@@ -49,7 +49,7 @@ async def timeline(
 
     Leases, commits, refused writes, deaths and how each run ended.
     """
-    from tenure.cli.submit import read_seconds
+    from tenure.cli.reading import read_seconds
     from tenure.views import timeline as view
 
     since_ms = round(read_seconds(since) * 1000) if since is not None else None

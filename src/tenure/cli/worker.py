@@ -98,7 +98,7 @@ async def worker(
 def read_retention(given: list[str], /) -> dict[str, float]:
     """Return how long settled runs are kept, in seconds by status; UsageError for what is none."""
     from tenure.cli.exits import UsageError
-    from tenure.cli.submit import read_seconds
+    from tenure.cli.reading import read_seconds
     from tenure.errors import NotAllowed
     from tenure.retention import retention
 
