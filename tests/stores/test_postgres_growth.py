@@ -1,6 +1,6 @@
 """How PostgreSQL reads where there are many runs: by an index, and never all of them for one page."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
@@ -21,6 +21,13 @@ READS = {
     "entries": {"kind": "bench", "after_ms": -1, "after_id": "", "limit": 101},
     "due": {"kinds": ["bench"], "limit": 100},
 }
+INDEXES = {
+    "find": "run_created",
+    "find_status": "run_status",
+    "find_parent": "run_parent",
+    "entries": "run_due",
+    "due": "run_due",
+}
 
 
 @pytest.fixture
@@ -32,13 +39,16 @@ async def store(start_postgres: StartPostgres, namespace: str) -> AsyncIterator[
         yield store
 
 
+async def plan_of(store: PostgresStore, name: str, values: Mapping[str, object]) -> str:
+    session, given = store._opened(), {"space": store.namespace, "test_us": None, **values}
+    async with session.pool.connection() as connection:
+        found = await connection.execute(f"EXPLAIN {session.sql[name]}".encode(), given)
+        return "\n".join(row[0] for row in await found.fetchall())
+
+
 async def test_a_page_is_read_from_an_index_however_many_runs_there_are(store: PostgresStore) -> None:
-    session = store._opened()
     for name, values in READS.items():
-        given = {"space": store.namespace, "test_us": None, **values}
-        async with session.pool.connection() as connection:
-            found = await connection.execute(f"EXPLAIN {session.sql[name]}".encode(), given)
-            plan = "\n".join(row[0] for row in await found.fetchall())
+        plan = await plan_of(store, name, values)
         assert "on run" in plan, (name, plan)
         assert "Seq Scan on run" not in plan, (name, plan)
         # Only the few that each status or kind gives are put in order.
@@ -65,3 +75,14 @@ async def test_a_run_is_found_by_its_key_alone_though_nothing_was_analyzed(
     await until(server.url, "SELECT sum(idx_scan) > 40 FROM pg_stat_user_indexes WHERE relname = 'run'", wanted=True)
     scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'run_created'"
     assert await rows_of(server.url, scans) == [(0,)]
+
+
+async def test_what_is_looked_for_has_an_index_of_its_own_though_nothing_was_analyzed(
+    start_postgres: StartPostgres, namespace: str
+) -> None:
+    async with open_store(start_postgres(autovacuum="off").url, namespace=namespace) as store:
+        assert isinstance(store, PostgresStore)
+        await store.commit_many([build.create(run=f"run-{n}", kind="bench", value=n) for n in range(2_000)])
+        for name, index in INDEXES.items():
+            plan = await plan_of(store, name, READS[name])
+            assert f"using {index} on run" in plan, (name, plan)
