@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 WRONG = 0.22
 AGAIN = 0.14
+EAGER = 4
 LONG_MS = 3_600_000
 NAMES = ("go", "q1", 'é"\\\x00', "stop")
 VALUES: tuple[Any, ...] = (None, 0, 2**53 + 1, 0.1, "x" * 300, "\x00\U0001f980", {"a": [1, {}]}, [])
@@ -78,6 +79,8 @@ class Aim:
     short_ms: int
     patient: bool = False
     turned: bool = False
+    eager: Collection[str] = ()
+    """Changes, and ends by how, that are drawn more often."""
     made: list[Change] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     blobs: list[str] = field(default_factory=list)
@@ -89,6 +92,8 @@ class Aim:
         if self.made and self.random.random() < AGAIN:
             return self.random.choice(self.made[-6:])
         verbs = dict(VERBS.get(run.status if run is not None else None, CLOSED))
+        for name in {name.partition(" ")[0] for name in self.eager} & verbs.keys():
+            verbs[name] *= EAGER
         if run is not None and run.requests:
             verbs["post"] *= 3
         if run is not None and run.lease_until_ms > run.updated_ms + run.granted_ttl_ms:
@@ -248,18 +253,11 @@ class Aim:
         return self._made(change)
 
     def _end(self, run: Run | None, *, wrong: bool) -> Change:
-        how = self._drawn(HOWS.get(run.status, ANY_HOW) if run is not None else ANY_HOW)
+        hows = HOWS.get(run.status, ANY_HOW) if run is not None else ANY_HOW
+        how = self._drawn({how: weight * (EAGER if f"end {how}" in self.eager else 1) for how, weight in hows.items()})
         grant = self._grant(run, wrong=wrong)
-        return self._made(
-            End(
-                run=self.run,
-                how=how,
-                token=grant.token,
-                nonce=grant.nonce,
-                reason=self.random.choice(["", "é"]),
-                by="me",
-            )
-        )
+        reason = self.random.choice(["", "é"])
+        return self._made(End(run=self.run, how=how, token=grant.token, nonce=grant.nonce, reason=reason, by="me"))
 
     def _grant(self, run: Run | None, *, wrong: bool) -> Grant:
         if run is None:

@@ -29,29 +29,33 @@ class SequenceContract(StoreCase):
         seed = secrets.token_hex(4) if seed == "random" else seed
         sequences = int(os.environ.get("TENURE_TEST_SEQUENCES", self.sequences))
         tally = Tally()
-        # A machine that stands still lets leases run out that a sequence counts on, and less lands: then some more.
+        # Where time is real the machine has its part in what lands: then some more, which try what is lacking.
         for number in range(4 * sequences):
-            if number >= sequences and not self.lacking(tally):
+            lacking = self.lacking(tally) if number >= sequences else {}
+            if number >= sequences and not lacking and not self.unmet(tally):
                 break
+            if "end release" in lacking:
+                lacking["end quarantine"] = 0  # only what was set aside is released
             sequence = Sequence(
                 store=store, seed=f"{seed}.{number}", pass_ms=self.pass_ms, short_ms=self.short_ms // 4, tally=tally,
                 patient=hasattr(self, "advance_ms"), turn_history=getattr(self, "turn_history", None),
+                eager=lacking,
             )  # fmt: skip
             await sequence.play(steps=self.steps, claimed=number % 2 == 0)
         landed = {name: tally.landed(name) for name in (*CHANGES, *(f"end {how}" for how in How))}
         print(f"{type(self).__name__}, {sequences} sequences from seed {seed}, landed: {landed}")  # noqa: T201
         assert self.lacking(tally) == {}, landed
-        if hasattr(self, "advance_ms"):
-            # Only where time is moved by the sequence itself does the seed alone say what is met.
-            self.met_enough(tally)
+        assert self.unmet(tally) == []
 
     def lacking(self, tally: Tally) -> dict[str, int]:
         """Return what landed less often than it has to, and how often."""
         few = {name: times for name in CHANGES if (times := tally.landed(name)) < self.least_landed}
         return few | {f"end {how}": 0 for how in How if not tally.landed(f"end {how}")}
 
-    def met_enough(self, tally: Tally) -> None:
-        """Check that the sequences met the common refusals too."""
+    def unmet(self, tally: Tally) -> list[str]:
+        """Return which of the common refusals were not met, where the seed alone and no machine says what is met."""
+        if not hasattr(self, "advance_ms"):
+            return []
         wanted = {"absent", "conflict", "closed", "quarantined", "suspended", "status", "lost", "expired", "held"}
         wanted |= {"moved", "declined", "sequence", "inbox", "request_closed", "stale", "not_due", "crowded"}
-        assert sorted(wanted - tally.refusals()) == []
+        return sorted(wanted - tally.refusals())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from tenure.carry import Whole
@@ -129,6 +129,7 @@ class Sequence:
     tally: Tally
     turn_history: Callable[[Store], Awaitable[None]] | None = None
     patient: bool = False
+    eager: Collection[str] = ()
     stretched: bool = False
     sent: list[str] = field(default_factory=list)
     model: Model = field(default_factory=Model)
@@ -138,6 +139,7 @@ class Sequence:
         aim = Aim(
             random=random.Random(self.seed),  # noqa: S311 - a seed that can be told again, not a secret
             run=f"r.{self.seed}", kind=f"k.{self.seed}", short_ms=self.short_ms, patient=self.patient,
+            eager=self.eager,
         )  # fmt: skip
         self.model.floor = (await self.store.facts()).floor
         if claimed:
