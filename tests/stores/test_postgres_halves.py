@@ -8,6 +8,7 @@ import pytest
 
 from stores.postgres_kit import begun
 from tenure.core.run import Renew
+from tenure.store import Store
 from tenure.stores import open_store
 from tenure.stores._postgres_line import HALF
 from tenure.testing.contract_case import grant_of, write
@@ -25,6 +26,11 @@ def watched(store: Any, seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(speech, "call", noted)
 
 
+async def together(store: Store, held: Sequence[Any]) -> None:
+    """Let the store see that several ask at once."""
+    await store.commit_many([Renew(grant=grant_of(run)) for run in held[:2]])
+
+
 async def all_at_once(call: Callable[[Any], Coroutine[Any, Any, None]], held: Sequence[Any]) -> None:
     async with anyio.create_task_group() as tasks:
         for run in held:
@@ -39,6 +45,7 @@ async def test_of_many_runs_that_ask_at_once_half_are_sent_and_the_rest_before_t
 ) -> None:
     async with open_store(postgres_url, namespace=namespace) as store:
         held = [await begun(store, f"r{number:02d}") for number in range(runs)]
+        await together(store, held)
         seen: list[Any] = []
         watched(store, seen, monkeypatch)
 
@@ -68,6 +75,7 @@ async def test_renewals_are_one_statement_however_many_ask_at_once(
 ) -> None:
     async with open_store(postgres_url, namespace=namespace) as store:
         held = [await begun(store, f"r{number:02d}") for number in range(4 * HALF)]
+        await together(store, held)
         sizes: list[int] = []
         watched(store, sizes, monkeypatch)
 
@@ -76,3 +84,22 @@ async def test_renewals_are_one_statement_however_many_ask_at_once(
 
         await all_at_once(renew, held)
         assert sizes == [4 * HALF]
+
+
+async def test_who_asks_alone_does_not_wait_for_others_and_they_go_together(
+    postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(postgres_url, namespace=namespace) as store:
+        held = [await begun(store, f"r{number:02d}") for number in range(4)]
+        sizes: list[int] = []
+        watched(store, sizes, monkeypatch)
+        turns: list[int] = []
+
+        async def renew(run: Any) -> None:
+            assert (await store.commit(Renew(grant=grant_of(run)))).ok
+            turns.append(len(sizes))
+
+        await all_at_once(renew, held)
+        assert (sizes, turns) == ([1, 3], [1, 2, 2, 2])
+        await all_at_once(renew, held)
+        assert sizes == [1, 3, 4]

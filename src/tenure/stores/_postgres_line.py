@@ -102,7 +102,9 @@ class Line:
         self._writing = False
         self._warned = False
         self._due = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._together = 1
+        self._patience_s = self._late_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped_for: asyncio.Task[None] | None = None
         self._closed = False
@@ -116,7 +118,10 @@ class Line:
             return []
         asked = Asked(self._loop.create_future(), len(changes))
         self._waiting.extend([Slot(change, asked, place) for place, change in enumerate(changes)])
-        self._soon()
+        if self._together == 1 and not self._due:
+            self._send()  # nobody else asks: a turn of the loop would bring nobody
+        else:
+            self._soon()
         await asked.done  # cancelled with who waits; what of it still stands in line is then passed over
         return [answer for answer in asked.answers if answer is not None]
 
@@ -157,6 +162,7 @@ class Line:
             self._pause(self._reconnect())
             return
         self._flying = batch
+        self._together = len(batch)
         self._warned = False
         try:
             call = self._speech.call([slot.change for slot in batch], whole=batch[0].whole)
@@ -164,8 +170,7 @@ class Line:
             self._settle_whole(error)
             return
         size = sum(map(len, call.values))
-        patience_s = self._where.timeout + size / SLOW_BYTES_S
-        self._timer = self._loop.call_later(patience_s, self._expired, patience_s)
+        self._be_patient(self._where.timeout + size / SLOW_BYTES_S)
         try:
             self._ready.send(call)
             self._flush()
@@ -243,8 +248,6 @@ class Line:
         if self._ready is not None and self._ready.again(result):
             self._flush()
             return
-        if self._timer is not None:
-            self._timer.cancel()
         if result is None or result.status != ExecStatus.TUPLES_OK:
             self._settle_whole(error_of(result, self._where))
         elif self._warned:
@@ -306,18 +309,36 @@ class Line:
         # Our functions warn of nothing. What warns is a commit that stopped waiting for its standbys.
         self._warned |= said.severity_nonlocalized == "WARNING"
 
-    def _expired(self, patience_s: float) -> None:
+    def _be_patient(self, patience_s: float) -> None:
+        # One timer that looks now and then what is late: to set one for each statement would cost more.
+        self._patience_s, self._late_at = patience_s, self._loop.time() + patience_s
+        if self._watch is None or self._watch.when() > self._late_at:
+            self._watch_until(self._late_at)
+
+    def _watch_until(self, at: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(at, self._look_for_late)
+
+    def _look_for_late(self) -> None:
+        self._watch = None
+        if not self._flying:
+            return
+        if self._loop.time() < self._late_at:
+            self._watch_until(self._late_at)
+            return
         connection = self._connection
         if connection is not None:
             self._own(_cancel(connection))
-        message = f"{self._where.shown} did not answer in {patience_s:.3g} s; send the same request again"
+        message = f"{self._where.shown} did not answer in {self._patience_s:.3g} s; send the same request again"
         self._drop(OutcomeUnknown(message), keep=True)
 
     def _drop(self, error: BaseException, *, keep: bool = False) -> None:
         connection, pgconn = self._connection, self._pgconn
         self._connection = self._pgconn = self._ready = None
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         if pgconn is not None:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
