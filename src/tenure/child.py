@@ -21,6 +21,7 @@ import anyio
 
 from tenure.app import App
 from tenure.core.run import Grant
+from tenure.slots import KeptFromLooking
 from tenure.store import Store
 from tenure.worker import Worker
 
@@ -151,6 +152,7 @@ def _watch(worker: Worker, pipe: Pipe, ended: threading.Event) -> None:
     """Tell the supervisor twice a second how this process is, and which run does not stop; in a thread of its own."""
     told: set[tuple[str, int]] = set()
     clock, pulse = worker.ledger.clock, worker.ledger.pulse
+    kept = KeptFromLooking(clock, STATE_S)
     while not ended.wait(STATE_S):
         now_ns = clock.boot_ns()
         pipe.tell(
@@ -160,7 +162,7 @@ def _watch(worker: Worker, pipe: Pipe, ended: threading.Event) -> None:
             heartbeat_ms=(now_ns - pulse.turned_ns) // 1_000_000,
             at=time.monotonic(),
         )
-        for execution in worker.slots.overdue():
+        for execution in () if kept.now() else worker.slots.overdue():
             grant = execution.lease.grant
             if (grant.run, grant.token) not in told:
                 told.add((grant.run, grant.token))

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 
 from tenure.app import App
+from tenure.clock import Clock
 from tenure.errors import TenureError
 from tenure.executing import Execution, Reports
 from tenure.lease import Lease
@@ -32,6 +33,26 @@ BEAT_TTL_MS = 60_000
 LEAVE_S = 1.0
 EXIT_STATUS = 70
 """Internal software error, as sysexits has it."""
+
+
+class KeptFromLooking:
+    """Tells who looks now and then whether he was kept from it: frozen, or suspended with the machine.
+
+    What should have stopped by then was kept from that too, and has until the next look. Never two looks in a row: what
+    holds the interpreter for long keeps others from looking as well.
+    """
+
+    def __init__(self, clock: Clock, period_s: float) -> None:
+        self._clock = clock
+        self._period_ns = int(period_s * 1e9)
+        self._looked_ns = clock.boot_ns()
+        self._kept = False
+
+    def now(self) -> bool:
+        """Return whether this look comes so late, given that the one before did not."""
+        before_ns, self._looked_ns = self._looked_ns, self._clock.boot_ns()
+        self._kept = not self._kept and self._looked_ns - before_ns > 2 * self._period_ns
+        return self._kept
 
 
 class Slots:
@@ -174,9 +195,10 @@ class Slots:
     async def watch_overdue(self) -> None:
         """Say where runs stand that do not stop."""
         told: set[Execution] = set()
+        kept = KeptFromLooking(self._ledger.clock, OVERDUE_LOOK_S)
         while True:
             await anyio.sleep(OVERDUE_LOOK_S)
-            for execution in self.overdue():
+            for execution in () if kept.now() else self.overdue():
                 if execution not in told:
                     told.add(execution)
                     log.error("run %s does not stop; it stands at\n%s", execution.lease.run.id, execution.stacks)
@@ -184,8 +206,9 @@ class Slots:
 
     def exit_when_overdue(self, ended: threading.Event) -> None:
         """End the process when something does not stop; in a thread, because what does not stop may be the loop."""
+        kept = KeptFromLooking(self._ledger.clock, OVERDUE_LOOK_S)
         while not ended.wait(OVERDUE_LOOK_S):
-            if found := self.overdue():
+            if not kept.now() and (found := self.overdue()):
                 runs = ", ".join(execution.lease.run.id for execution in found)
                 log.critical("the process ends, for a run does not stop: %s", runs)
                 os._exit(EXIT_STATUS)

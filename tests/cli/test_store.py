@@ -263,6 +263,7 @@ def test_settled_runs_are_pruned_by_status_and_age(filled: Console) -> None:
     said = filled("runs", "prune", "--status", "running", "--older-than", "0s")
     assert (said.code, "of a settled run" in said.err) == (2, True)
     assert filled("runs", "prune", "--status", "completed", "--older-than", "a week").code == 2
+    assert "'0.5' has no unit" in filled("runs", "prune", "--status", "completed", "--older-than", "0.5").err
     assert filled("runs", "prune", "--older-than", "1d").code == 2
 
 

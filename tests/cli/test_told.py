@@ -92,6 +92,7 @@ def test_a_single_thing_is_no_plural(console: Console) -> None:
         (["runs", "prune", "--status", "done", "--older-than", "1d"], "'done' is no status of a settled run"),
         (["worker", "json:loads", "--retain", "running=1d"], "'running' is no status of a settled run"),
         (["worker", "json:loads", "--retain", "completed"], "'completed' says no length of time"),
+        (["worker", "json:loads", "--retain", "completed=7"], "'7' has no unit; write 7d for days"),
         (["signal", "held", "go", "--data", "{bad"], "what --data says is not JSON"),
         (["resolve", "held", "c1", "--result", "{bad"], "what --result says is not JSON"),
         (["submit", "k", "{bad"], "the input is not JSON"),

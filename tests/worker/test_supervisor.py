@@ -263,6 +263,23 @@ async def test_a_frozen_child_is_killed_when_all_its_leases_are_over_and_its_run
         assert await seen.ledger.handle("r").result(timeout=10) == "r"
 
 
+async def test_a_child_that_was_frozen_with_its_supervisor_stops_its_run_and_goes_on(workers: Fleet) -> None:
+    process = workers.worker("--processes", "1", ttl=2)
+    async with opened(workers) as seen:
+        await seen.submit("gate", "go", "r")
+        await noted(workers, "wait r")
+        (child,) = children(process.pid)
+        for pid in (process.pid, child):
+            os.kill(pid, signal.SIGSTOP)
+        await anyio.sleep(4)
+        for pid in (child, process.pid):
+            os.kill(pid, signal.SIGCONT)
+        await noted(workers, "wait r", 2, seconds=10)
+        assert [note.pid for note in workers.notes("wait r")] == [child, child]
+        workers.open_gate("go")
+        assert await seen.ledger.handle("r").result(timeout=10) == "r"
+
+
 @pytest.mark.parametrize(
     "arguments, code, said",
     [

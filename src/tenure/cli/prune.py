@@ -38,13 +38,13 @@ async def prune(
     """
     from tenure import retention
     from tenure.cli.look import read_statuses
-    from tenure.cli.reading import read_seconds
+    from tenure.cli.reading import read_age
 
     statuses = read_statuses(status, settled=True)
     if not statuses:
         message = "name at least one --status: completed, failed or cancelled"
         raise UsageError(message)
-    kept = retention.retention(dict.fromkeys(statuses, read_seconds(older_than)))
+    kept = retention.retention(dict.fromkeys(statuses, read_age(older_than)))
     async with place.store() as store:
         if dry_run:
             return await _list(store, kept, output)

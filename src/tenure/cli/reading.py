@@ -54,6 +54,14 @@ def read_instant(text: str, /, *, now: datetime | None = None) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def read_age(text: str, /) -> float:
+    """Return in seconds for how long something is kept that then goes for good: 30s, 5m, 2h, 7d; no bare number."""
+    if text.strip().replace(".", "", 1).isdigit():
+        message = f"{text[:40]!r} has no unit; write {text[:40].strip()}d for days, or another of s, m, h"
+        raise UsageError(message)
+    return read_seconds(text)
+
+
 def read_seconds(text: str, /) -> float:
     """Return a length of time in seconds: 30, 30s, 5m, 2h, 1d."""
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")

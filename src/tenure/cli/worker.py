@@ -98,7 +98,7 @@ async def worker(
 def read_retention(given: list[str], /) -> dict[str, float]:
     """Return how long settled runs are kept, in seconds by status; UsageError for what is none."""
     from tenure.cli.exits import UsageError
-    from tenure.cli.reading import read_seconds
+    from tenure.cli.reading import read_age
     from tenure.errors import NotAllowed
     from tenure.retention import retention
 
@@ -108,7 +108,7 @@ def read_retention(given: list[str], /) -> dict[str, float]:
         if not mark:
             message = f"{text[:40]!r} says no length of time; write STATUS=TIME, for example completed=7d"
             raise UsageError(message)
-        kept[status] = read_seconds(time)
+        kept[status] = read_age(time)
     try:
         retention({**kept})
     except NotAllowed as error:
