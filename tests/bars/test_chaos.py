@@ -94,8 +94,8 @@ FAULTS = [
         file="core/rules.py",
         old="return (run.token, run.nonce, run.epoch) == (grant.token, grant.nonce, grant.epoch)",
         new="return run.epoch == grant.epoch",
-        by="freeze=16",
-        caught="it landed",
+        by="freeze=40",
+        caught="had been granted",
     ),
     Fault(
         name="already without its digest",
@@ -117,10 +117,15 @@ FAULTS = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found(fault: Fault, tmp_path: Path) -> None:
-    code, said = _played("--kinds", fault.by, "--stores", "sqlite", "--seed", "3", source=plant(fault, tmp_path))
+    source = plant(fault, tmp_path)
+    # A grant that nobody compares shows where a sleeper wakes between two writes of the other: some three times in 40.
+    for seed in range(3, 203, 40):
+        code, said = _played("--kinds", fault.by, "--stores", "sqlite", "--seed", str(seed), source=source)
+        if code:
+            break
     assert code == 1, said
     assert fault.caught in said
     assert "python -m tenure.testing.chaos --kinds" in said, "how to play it again is said"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 import redis
+import redis.asyncio as aredis
 
 from tenure.core import build, journal
 from tenure.core.run import (
@@ -56,9 +58,20 @@ def step(grant: Grant, run: Run, value: object = "x", **more: Any) -> Commit:
 
 
 async def linked(url: str) -> None:
-    """Wait until a replica follows its primary."""
+    """Wait until a replica follows its primary, and its primary counts it."""
     with redis.Redis.from_url(url) as client:
         await until(lambda: client.info("replication").get("master_link_status") == "up")
+        said, port = client.info("replication"), client.connection_pool.connection_kwargs["port"]
+    # The primary takes it for a good one from its first acknowledgement on; until then min-replicas-to-write refuses.
+    async with aredis.Redis(host=said["master_host"], port=said["master_port"]) as primary:
+        with anyio.fail_after(60):
+            while not _counted(await primary.info("replication"), port):  # noqa: ASYNC110 - another process
+                await anyio.sleep(0.02)
+
+
+def _counted(said: dict[str, Any], port: int) -> bool:
+    own = [one for name, one in said.items() if re.fullmatch(r"slave\d+", name) and one["port"] == port]
+    return [one["state"] for one in own] == ["online"] and said.get("min_slaves_good_slaves", 1) > 0
 
 
 async def until(true: Callable[[], object]) -> None:
