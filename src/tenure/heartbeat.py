@@ -121,7 +121,6 @@ class Heartbeat:
         self._stop = False
         self._bell: tuple[Any, anyio.Event] | None = None
         self._hurried = False
-        self._noted_ns = 0
 
     def hurry(self) -> None:
         """Renew at once; from any thread."""
@@ -162,8 +161,9 @@ class Heartbeat:
             if self._stop:
                 return
             held = self._pulse.held_or(self._ring)
-            now_ns = self._pulse.turned_ns = self._clock.boot_ns()
-            self._note_stall(held)
+            now_ns = self._clock.boot_ns()
+            self._note_stall(held, now_ns - self._pulse.turned_ns)
+            self._pulse.turned_ns = now_ns
             # By the shortest lease as it is now: one that was added since the last renewals may need them sooner.
             every_ns = min((lease.grant.ttl_ms for lease in held), default=self._ttl_ms) * 1_000_000 // 3
             if not held:
@@ -171,19 +171,22 @@ class Heartbeat:
             elif self._hurried or now_ns >= beaten_ns + every_ns:
                 self._hurried, beaten_ns = False, now_ns
                 await beat(self._store, self._pulse, self._clock, ttl_ms=self._ttl_ms)
-            left_s = max(0.0, (beaten_ns + every_ns - self._clock.boot_ns()) / 1e9)
+            self._pulse.turned_ns = self._clock.boot_ns()
+            left_s = max(0.0, (beaten_ns + every_ns - self._pulse.turned_ns) / 1e9)
             with anyio.move_on_after(min(left_s, self.tick_s) if held else self._ttl_ms / 4000):
                 await event.wait()
 
-    def _note_stall(self, held: list[Renewed]) -> None:
-        # Noted while it lasts: afterwards nobody could say where the loop stood.
-        seen_ns = self._pulse.seen_ns
-        late_ns = self._clock.boot_ns() - seen_ns
-        if not held or late_ns < self._ttl_ms * 1e6 / 6 or self._noted_ns == seen_ns:
+    def _note_stall(self, held: list[Renewed], away_ns: int) -> None:
+        # Noted while it lasts: afterwards nobody could say where the loop stood. A heartbeat that was away for as long
+        # stood still with it; where the loop is at this moment says nothing then.
+        pulse, late_ns = self._pulse, self._ttl_ms * 1e6 / 6
+        seen_ns = pulse.seen_ns
+        if not held or self._clock.boot_ns() - seen_ns < late_ns or pulse.stack_of_ns == seen_ns:
             return
-        self._noted_ns = seen_ns
-        frame = sys._current_frames().get(self._pulse.thread_id)  # noqa: SLF001 - the only way to see a blocked thread
-        self._pulse.stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        if away_ns > self.tick_s * 1e9 + late_ns:
+            return
+        frame = sys._current_frames().get(pulse.thread_id)  # noqa: SLF001 - the only way to see a blocked thread
+        pulse.stack, pulse.stack_of_ns = "".join(traceback.format_stack(frame)) if frame is not None else "", seen_ns
 
 
 class HeartbeatThread:

@@ -221,16 +221,16 @@ class Lease:
         return await suspending.suspend(self, due=due, requests=requests, signals=signals, contents=contents)
 
     async def settle(
-        self, status: Status | str = Status.COMPLETED, value: Any = None, *, code: str = "", message: str = ""
+        self, status: Status | str = "completed", value: Any = None, *, code: str = "", message: str = "", by: str = ""
     ) -> None:
-        """End the run for good: `value` is its result (completed), `code` and `message` what went wrong (failed)."""
+        """End the run: `value` is its result (completed); `code`, `message` and `by` what went wrong, or who asked."""
         if status not in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
             text = f"a run settles completed, failed or cancelled, not {status}; use suspend or hand_back"
             raise NotAllowed(text, run=self.run)
         status = Status(status)
         blobs: tuple[bytes, ...] = ()
         code, message = canonical.plain(code, 200), canonical.plain(str(self.redacted(message)), 1024)
-        outcome = Outcome(code=code, message=message)
+        outcome = Outcome(code=code, message=message, by=canonical.plain(by, 200))
         if status is Status.COMPLETED:
             data = canonical.encode(self.redacted(to_json_value(value)))
             blobs = (data,)

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from tenure import cancelling
 from tenure.active import ActiveRun
 from tenure.app import App, Kind
 from tenure.calling import cancelled_from_outside, invoke
@@ -263,12 +264,9 @@ async def _failed(kind: Kind[Any, Any], active: ActiveRun[Any], error: Exception
 
 
 async def _settle_cancelled(active: ActiveRun[Any]) -> None:
-    lease = active.lease
-    reason = "asked to end"
-    for item in await lease.inbox():
-        if item.ask is Ask.CANCEL:
-            reason = str(canonical.decode(item.body).get("reason") or reason)
-    await lease.settle(Status.CANCELLED, code="cancelled", message=reason)
+    said = cancelling.said_in(await active.lease.inbox())
+    reason = said.reason or "asked to end"
+    await active.lease.settle(Status.CANCELLED, code="cancelled", message=reason, by=said.by)
 
 
 async def _watch_cancel(ledger: Ledger, active: ActiveRun[Any], looking: anyio.CancelScope) -> None:
@@ -289,6 +287,7 @@ async def _watch_cancel(ledger: Ledger, active: ActiveRun[Any], looking: anyio.C
                 active.steps.cancel_asked = True
                 until_s = (run.cancel_by_ms - (await store.facts()).now_ms) / 1000
                 if until_s <= 0:
-                    await ledger.cancel(run.id, reason="its time of grace is over")
+                    said = await cancelling.asked(store, run.id)
+                    await ledger.cancel(run.id, reason=said.late, by=said.by)
             except TenureError as error:
                 active.log.debug("could not look whether the run was asked to end: %s", error)

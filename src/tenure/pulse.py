@@ -57,6 +57,7 @@ class Pulse:
     """What the ledger's loop and the heartbeat tell each other; both note their contact with the store.
 
     `flying`, by the `id` of the lease, and `entered` are the loop's to change; the heartbeat looks into `flying`.
+    `stack` is where the loop stands in the stall that began at `stack_of_ns`.
     """
 
     max_stall_ms: int
@@ -69,6 +70,7 @@ class Pulse:
     late_renewals: int = 0
     lag_ms: int = 0
     stack: str = ""
+    stack_of_ns: int = 0
     answered_ns: int = 0
     failing: bool = False
     outage_ended_ns: int | None = None

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from tenure import cancelling
 from tenure.core import build, rules, set_back
 from tenure.core.run import Change, How, Repair, Status, Verdict
 from tenure.errors import TenureError
@@ -87,7 +88,8 @@ async def _look_at_records(store: Store, seen: _Seen, done: Repaired, go_on: Cal
             elif rules.due_index(run) is not None and run.id not in seen.entries:
                 lost.append(Repair(run=run.id))
             if run.cancel_by_ms is not None and run.cancel_by_ms <= now_ms:
-                cancels.append(build.end(run=run.id, how=How.CANCEL, reason="its time of grace is over"))
+                said = await cancelling.asked(store, run.id)
+                cancels.append(build.end(run=run.id, how=How.CANCEL, reason=said.late, by=said.by))
                 del seen.open[run.id]
                 # The cancel takes its entry along: afterwards that is no stray.
                 seen.entries.pop(run.id, None)

@@ -49,7 +49,7 @@ class Watching:
                     await entered.wait()
                 continue
             await self._clock.sleep(period_s)
-            self._tell_late((self._clock.boot_ns() - before_ns) / 1e9 - period_s)
+            self._tell_late(before_ns, (self._clock.boot_ns() - before_ns) / 1e9 - period_s)
 
     def _until_next_s(self) -> float | None:
         """Return when to look again: at the next local deadline, or soon enough to show a stall; None: nothing held."""
@@ -63,17 +63,26 @@ class Watching:
     def _shortest_ms(self) -> int:
         return min((trust.grant.ttl_ms for trust in self._pulse.held()), default=self._ledger.ttl_ms)
 
-    def _tell_late(self, late_s: float) -> None:
+    def _tell_late(self, before_ns: int, late_s: float) -> None:
         held = self._pulse.held()
         if not held or late_s * 1000 <= self._shortest_ms() / 3:
             return
         self._pulse.late_renewals += 1
-        log.warning(
-            "the event loop was blocked for %.1f s; runs %s; move blocking work to a thread; it stood at\n%s",
-            late_s,
-            ", ".join(trust.grant.run for trust in held),
-            self._pulse.stack,
-        )
+        runs = ", ".join(trust.grant.run for trust in held)
+        if self._pulse.stack_of_ns == before_ns:
+            log.warning(
+                "the event loop was blocked for %.1f s; runs %s; move blocking work to a thread; it stood at\n%s",
+                late_s,
+                runs,
+                self._pulse.stack,
+            )
+        else:
+            log.warning(
+                "the event loop stood still for %.1f s and nothing saw where; runs %s; most likely the whole process"
+                " did: stopped, short of processor time, or its machine suspended",
+                late_s,
+                runs,
+            )
 
     async def listen(self) -> None:
         """Look at the held runs when somebody says that one was changed from outside: its holder learns it now."""

@@ -15,6 +15,7 @@ from tenure import (
     Where,
 )
 from tenure.core import journal
+from tenure.core.run import Outcome
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,8 @@ async def test_b055_asked_to_end_the_next_step_raises_clean_up_is_recorded_and_t
 
         run = await here.call("r", meanwhile=ask)
         assert run.outcome is not None
-        assert (run.status, run.outcome.code, run.outcome.message) == (Status.CANCELLED, "cancelled", "enough")
+        assert run.status is Status.CANCELLED
+        assert run.outcome == Outcome(code="cancelled", message="enough", by="somebody")
         names = [e["name"] async for _, e in handle.events() if e["type"] == journal.RECORD]
         assert names[-2:] == ["step:clean", "step:more"]
         assert len(told) == 1
@@ -64,11 +66,14 @@ async def test_when_its_time_of_grace_is_over_the_holder_itself_sends_the_plain_
 
         async def ask() -> None:
             await anyio.sleep(0.05)
-            await handle.cancel(reason="enough", grace=0.3)
+            await handle.cancel(reason="enough", by="somebody", grace=0.3)
 
         with anyio.fail_after(5), pytest.raises(Exception, match="cancelled"):
             await here.call("r", meanwhile=ask)
-        assert (await handle.load()).status is Status.CANCELLED
+        run = await handle.load()
+        assert run.status is Status.CANCELLED
+        late = "enough (its time of grace is over)"
+        assert run.outcome == Outcome(code="cancelled", message=late, by="somebody")
 
 
 async def test_a_child_is_submitted_once_over_attempts_and_cancelled_with_its_parent() -> None:

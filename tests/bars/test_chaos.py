@@ -122,6 +122,7 @@ FAULTS = [
 def test_a_planted_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     source = plant(fault, tmp_path)
     # A grant that nobody compares shows where a sleeper wakes between two writes of the other: some three times in 40.
+    code, said = 0, ""
     for seed in range(3, 203, 40):
         code, said = _played("--kinds", fault.by, "--stores", "sqlite", "--seed", str(seed), source=source)
         if code:

@@ -173,12 +173,13 @@ async def test_a_run_over_its_time_of_grace_and_children_of_a_cancelled_parent_a
         await ledger.submit("k", None, id="parent.child", parent="parent")
         await ledger.submit("k", None, id="parent.child.child", parent="parent.child")
         await ledger.submit("k", None, id="parent-retry")
-        await ledger.cancel("late", grace=0)
+        await ledger.cancel("late", grace=0, by="somebody")
         # The canceller died between the parent and its children.
         shelf = ledger.store._space.shelves["parent"]  # type: ignore[attr-defined]
         shelf.run = replace(shelf.run, status=Status.CANCELLED, due_ms=None)
         await Sweeper(ledger, app_of([])).sweep()
         found = {run.id: run.status.value async for run in ledger.find()}
+        assert getattr((await ledger.load("late")).outcome, "by", "") == "somebody"
     assert found == {
         "late": "cancelled",
         "parent": "cancelled",
