@@ -16,7 +16,7 @@ from tenure.core import approvals, build, canonical, ids, journal
 from tenure.core.approvals import Choice, Decision, Standing
 from tenure.core.run import Ask, Change, Post, Run, Status
 from tenure.core.text import printable, shown
-from tenure.errors import InvalidContent, NotAllowed, RequestClosed
+from tenure.errors import InvalidContent, NotAllowed, RequestClosed, StaleDecision
 from tenure.store import ALL, Store, Where
 
 _PAGE = 50
@@ -207,10 +207,24 @@ async def _by_the_journal(store: Store, post: Post, error: RequestClosed) -> Req
     found: tuple[int, Decision] | None = None
     async for at_ms, one in _consumed(store, post.run):
         found = (at_ms, one) if one.request == post.name else found
-    if found is None:
-        return error
-    message = f"request {post.name!r} of run {post.run} {_how(*found)}: see `tenure show {post.run} --events`"
-    return RequestClosed(message, run=error.run, run_id=post.run)
+    if found is not None:
+        message = f"request {post.name!r} of run {post.run} {_how(*found)}: see `tenure show {post.run} --events`"
+        return RequestClosed(message, run=error.run, run_id=post.run)
+    there = error.run.requests if error.run is not None else {}
+    if isinstance(error, StaleDecision) and post.name in there:
+        is_, was = (digest[:12] for digest in (there[post.name].digest, post.request))
+        look = f"read it again (`tenure approvals show {post.run} {post.name}`) and decide on that"
+        message = f"request {post.name!r} of run {post.run} shows other content now ({is_}, not {was}); {look}"
+        return StaleDecision(message, run=error.run, run_id=post.run)
+    return error if post.name in there else not_open(post.name, post.run, error.run)
+
+
+def not_open(request: str, run_id: str, run: Run | None, /) -> RequestClosed:
+    """Return the error for a request that is not there, with those that are."""
+    names = list(run.requests) if run is not None else []
+    asks = f"it asks {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}; " if names else ""
+    message = f"run {run_id} does not ask {request!r}; {asks}`tenure show {run_id}` has what it waits for"
+    return RequestClosed(message, run=run, run_id=run_id)
 
 
 async def nothing_asked(store: Store, run: Run, /) -> RequestClosed:

@@ -273,9 +273,14 @@ class InvalidContent(TenureError):
 
     def __init__(self, message: str, *, path: str = "$", size: int | None = None, limit: int | None = None) -> None:
         super().__init__(f"{message} (at {path})")
+        self._bare = message
         self.path = path
         self.size = size
         self.limit = limit
+
+    def of(self, what: str, /) -> InvalidContent:
+        """Return the same error, with whose content it is."""
+        return InvalidContent(f"{what}: {self._bare}", path=self.path, size=self.size, limit=self.limit)
 
 
 class InvalidId(TenureError):

@@ -120,11 +120,7 @@ async def _call(kind: Kind[Any, Any], active: ActiveRun[Any]) -> list[Item]:
     """Call the handler once; what has come already of what it waits for is returned, and it is to be called anew."""
     lease = active.lease
     try:
-        result = kind.encode_result(await _called(kind, active))
-        # Encoded here, so that a result that cannot be stored fails the run and not the worker.
-        canonical.encode(result, limit=canonical.MAX_EVENT_BYTES)
-        if lease.redaction is not None:
-            kind.decode_result(lease.redacted(result))
+        result = _encoded(kind, lease, await _called(kind, active))
     except _Waits:
         try:
             return await _suspended(active)
@@ -141,6 +137,17 @@ async def _call(kind: Kind[Any, Any], active: ActiveRun[Any]) -> list[Item]:
     else:
         await lease.settle(Status.COMPLETED, result)
     return []
+
+
+def _encoded(kind: Kind[Any, Any], lease: Lease, value: Any) -> Any:
+    try:
+        result = kind.encode_result(value)
+        canonical.encode(result, limit=canonical.MAX_EVENT_BYTES)  # what cannot be stored fails the run, not the worker
+        if lease.redaction is not None:
+            kind.decode_result(lease.redacted(result))
+    except InvalidContent as error:
+        raise error.of(f"the result of kind {kind.name}") from error.__cause__
+    return result
 
 
 async def _called(kind: Kind[Any, Any], active: ActiveRun[Any]) -> Any:

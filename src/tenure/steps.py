@@ -22,7 +22,7 @@ from tenure.core.approvals import RESOLVE, content_digest, resolution
 from tenure.core.journal import Event
 from tenure.core.run import Ask, Request
 from tenure.effects import InboxUnread
-from tenure.errors import CancelRequested, NotAllowed, ReplayDrift, RunSuspended, StepFailed, said
+from tenure.errors import CancelRequested, InvalidContent, NotAllowed, ReplayDrift, RunSuspended, StepFailed, said
 from tenure.heartbeat import native_loop, soon
 from tenure.lease import Lease
 from tenure.retry import Retry, of_the_attempt
@@ -140,7 +140,7 @@ class Steps:
             raise ReplayDrift(message, key=call.key, run_id=self._run_id)
         if (error := found.get("error")) is not None:
             raise self._failed(call.key, str(error.get("type")), str(error.get("message")))
-        return from_json_value(found.get("value"), call.type_)
+        return from_json_value(found.get("value"), call.type_, what=f"the recorded result of step {call.key!r}")
 
     async def _may_start(self, key: str) -> None:
         if self.cut_for:
@@ -273,7 +273,10 @@ class Steps:
             if cancelled_from_outside():
                 raise
             raise await self._recorded_failure(call, "Cancelled", "the step cancelled itself") from None
-        plain, found = round_trip(value, call.type_, limit=canonical.MAX_EVENT_BYTES, stored=lease.redacted)
+        try:
+            plain, found = round_trip(value, call.type_, limit=canonical.MAX_EVENT_BYTES, stored=lease.redacted)
+        except InvalidContent as error:
+            raise error.of(f"the result of step {call.key!r}") from error.__cause__
         await lease.record(call.name, plain, guard=call.guard, step=1)
         return found
 

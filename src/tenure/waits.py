@@ -16,7 +16,7 @@ from tenure.core.approvals import ASK, Decision, OnExpiry, Standing, expired_dec
 from tenure.core.journal import Event
 from tenure.core.run import Ask, Item, Request
 from tenure.effects import InboxUnread, due_of, milliseconds
-from tenure.errors import ReplayDrift, RequestExpired
+from tenure.errors import InvalidContent, ReplayDrift, RequestExpired
 from tenure.lease import Lease
 from tenure.steps import Steps
 from tenure.suspending import Wait, decided, withdrawn
@@ -63,14 +63,17 @@ class Waits:
             found = self._found(name)
         if (error := found.get("error")) is not None:
             raise TimeoutError(error.get("message"))
-        return from_json_value(found.get("value"), type_)
+        return from_json_value(found.get("value"), type_, what=f"what came as signal {signal!r}")
 
     async def ask(self, key: str, question: Any, *, expires: float | None, on_expiry: OnExpiry | str) -> Decision:
         """Ask a person; see `ActiveRun.ask`."""
         name = self._begin(ASK, key)
         policy = policy_of(on_expiry)
         content = {"boundary": "handler", "name": key, "question": to_json_value(question)}
-        digest = approvals.content_digest(content)
+        try:
+            digest = approvals.content_digest(content)
+        except InvalidContent as error:
+            raise error.of(f"request {key!r}") from error.__cause__
         if self._lease.redaction is not None:
             self._lease.redaction.verbatim(content, f"request {key!r}")
         while (found := self._found(name)) is None:

@@ -217,7 +217,7 @@ async def test_what_cannot_be_stored_names_its_path_and_nothing_is_written() -> 
         values: list[Any] = [{"a": [1, object()]}, {1, 2}, b"x", float("nan"), float("inf"), "\ud800"]
         for n, value in enumerate(values):
             before = run.lease.run.last_seq
-            with pytest.raises(InvalidContent) as refused:
+            with pytest.raises(InvalidContent, match=f"the result of step 's{n}': ") as refused:
                 await run.step(f"s{n}", values.__getitem__, n)
             assert not isinstance(value, int)
             paths.append(refused.value.path)

@@ -121,6 +121,20 @@ def test_a_run_that_never_asked_anything_is_told_as_such(filled: Console) -> Non
     assert (said.code, "run done does not ask anything; `tenure approvals list`" in said.err) == (9, True)
 
 
+def test_who_misspells_a_request_is_told_what_the_run_asks_and_a_stale_digest_which_one_it_is_now(
+    asking: Console,
+) -> None:
+    for how in ("approve", "show"):
+        said = asking("approvals", how, "r1", "approve:d1")
+        assert (said.code, "run r1 does not ask 'approve:d1'; it asks approve:c1; `tenure show r1`" in said.err) == (
+            9,
+            True,
+        )
+    (one,) = asking("approvals", "list", "-o", "jsonl").lines
+    said = asking("approvals", "approve", "r1", "approve:c1", "--digest", "0" * 64)
+    assert (said.code, one["digest"][:12] in said.err) == (9, True), said.err
+
+
 def test_what_cannot_be_decided_has_its_exit_code(asking: Console) -> None:
     def code(*arguments: str) -> int:
         return asking("approvals", *arguments).code

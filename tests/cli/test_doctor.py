@@ -26,7 +26,7 @@ def test_doctor_tells_what_is_in_the_store(filled: Console) -> None:
         "6 runs: 1 queued, 1 running, 1 suspended, 1 quarantined, 1 completed, 1 failed",
         "1 of the suspended wait for somebody",
         "no live worker serves nobody-serves-this (1 open run)",
-        "→ start a worker whose app has it (tenure worker MODULE:APP), or cancel",
+        "→ start a worker whose app has it (tenure worker MODULE:APP), or the program that holds its runs",
         "tenure runs --kind nobody-serves-this",
         "1 run set aside, last poison",
         "→ tenure show poison, then tenure release poison",

@@ -167,9 +167,8 @@ async def _decide(
 
 async def _one(ledger: Ledger, handle: Handle[Any], request: str | None) -> OpenRequest:
     """The request that is meant; RequestClosed if it is not open, UsageError if several could be."""
-    from tenure.approving import nothing_asked
+    from tenure.approving import not_open, nothing_asked
     from tenure.core.approvals import RESOLVE, about
-    from tenure.errors import RequestClosed
 
     found = await handle.requests()
     if request is not None:
@@ -182,8 +181,7 @@ async def _one(ledger: Ledger, handle: Handle[Any], request: str | None) -> Open
     if not found and request is None:
         raise await nothing_asked(ledger.store, await handle.load())
     if not found:
-        message = f"run {handle.id} does not ask {request}; `tenure approvals list` shows what is open"
-        raise RequestClosed(message, run=await handle.load())
+        raise not_open(request, handle.id, await handle.load())
     return found[0]
 
 

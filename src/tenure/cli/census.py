@@ -133,8 +133,8 @@ def _of_kinds(census: Census, served: frozenset[str], indexed: list[str]) -> lis
         _warning(
             "kind",
             f"no live worker serves {kind} ({count(census.kinds[kind], 'open run')})",
-            f"start a worker whose app has it (tenure worker MODULE:APP), or cancel (tenure cancel) what "
-            f"tenure runs --kind {kind} lists",
+            f"start a worker whose app has it (tenure worker MODULE:APP), or the program that holds its runs in a loop "
+            f"of its own, or cancel (tenure cancel) what tenure runs --kind {kind} lists",
         )
         for kind in sorted({*census.kinds, *(() if census.whole else indexed)} - served)
     ]
