@@ -135,6 +135,10 @@ async def test_namespaces_and_databases_are_apart(redis7_url: str, namespace: st
         assert await two.load("r1") is None
 
 
+async def test_a_database_that_the_server_has_not_is_a_url_to_correct(redis7_url: str, namespace: str) -> None:
+    assert "no such database" in await refused(f"{redis7_url}/9999", InvalidUrl, namespace=namespace)
+
+
 async def test_another_loop_and_a_forked_child_are_told_to_open_their_own(redis7_url: str, namespace: str) -> None:
     async with opened(redis7_url, namespace=namespace) as store:
         caught: list[BaseException] = []

@@ -178,10 +178,9 @@ async def _one(ledger: Ledger, handle: Handle[Any], request: str | None) -> Open
     if len(found) > 1:
         message = f"run {handle.id} asks {len(found)} things; name one: {', '.join(one.id for one in found)}"
         raise UsageError(message)
-    if not found and request is None:
-        raise await nothing_asked(ledger.store, await handle.load())
     if not found:
-        raise not_open(request, handle.id, await handle.load())
+        run = await handle.load()
+        raise await nothing_asked(ledger.store, run) if request is None else not_open(request, run.id, run)
     return found[0]
 
 

@@ -31,6 +31,7 @@ _LIBPQ = (
     *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding", "gssencmode", "require_auth"),
     *("target_session_attrs", "load_balance_hosts", "keepalives_idle", "keepalives_interval", "tcp_user_timeout"),
 )
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?\Z")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
 
 
@@ -108,8 +109,13 @@ def address(url: str, options: dict[str, str], /) -> Address:
             raise InvalidUrl(message)
     given = {name: options[name] for name in _LIBPQ if name in options}
     host = parts.netloc.rpartition("@")[2]
+    if not all(_HOST.match(one) for one in host.split(",")):
+        message = f"a port is a number, unlike in {host}; correct the URL"
+        raise InvalidUrl(message)
+    where: tuple[str, ...] = ("host", "port", *(["schema"] if schema != "tenure" else []))
+    shown = {name: options[name] for name in where if name in options}
     return Address(
-        shown=f"{parts.scheme}://{host}{parts.path}" + (f"?schema={schema}" if schema != "tenure" else ""),
+        shown=f"{parts.scheme}://{host}{parts.path}" + (f"?{urlencode(shown, safe='/,')}" if shown else ""),
         conninfo=_conninfo(url, given),
         direct=_conninfo(options["direct"], given) if options.get("direct") else "",
         schema=schema,
@@ -209,7 +215,7 @@ def unreached(error: BaseException, where: Address, /) -> TenureError:
             "fewer workers"
         )
         return StoreUnavailable(message)
-    message = f"{where.shown} cannot be reached ({said}); try again, and look whether the server runs"
+    message = f"{where.shown} cannot be reached ({said}); look whether the server runs there, or correct the URL"
     return StoreUnavailable(message)
 
 

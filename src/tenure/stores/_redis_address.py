@@ -81,7 +81,10 @@ def address(url: str, options: dict[str, str], /) -> Address:
         replicas = int(options["replicas"]) if "replicas" in options else None
         shards = int(options["shards"]) if "shards" in options else None
     except ValueError:
-        message = f"{parts.scheme}://host:port/db?db=&timeout=&replicas=&shards= take numbers there; correct the URL"
+        message = (
+            "port, database, timeout, replicas and shards are numbers, the port one below 65536; correct the URL: "
+            f"{parts.scheme}://host:port/database?timeout=5"
+        )
         if setup is Setup.ONE and not hosts and db_path and not db_path.isdecimal():
             message = f"no host stands before the third slash; write {parts.scheme}://host:port/db"
         raise InvalidUrl(message) from None

@@ -22,10 +22,12 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from tenure.errors import OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
+from tenure.errors import InvalidUrl, OutcomeUnknown, StoreUnavailable, StoreUnsafe, TenureError
 from tenure.stores._redis_address import Address, Node, Setup
 from tenure.stores._redis_line import LineBroken, reply
 from tenure.stores._redis_reader import Reply
+
+Kind = type[InvalidUrl | StoreUnsafe | StoreUnavailable]
 
 _UNTRUSTED = ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER", "HANDSHAKE_FAILURE", "PROTOCOL_VERSION")
 FOREIGN = "is not what tenure wrote"
@@ -97,13 +99,13 @@ def translated(
         if untrusted(error.cause):
             message = f"{at} and this side do not trust each other ({error}); correct ssl_ca_certs, or the certificates"
             return StoreUnsafe(message, run_id=run_id)
-        message = f"{at} cannot be reached ({error}); try again, and look whether the server runs"
+        message = f"{at} cannot be reached ({error}); look whether the server runs there, or correct the URL"
         return StoreUnavailable(message, run_id=run_id)
     kind, message = _refusal(error, _first_line(error), where)
     return kind(message, run_id=run_id)
 
 
-def _refusal(error: BaseException, said: str, where: Address) -> tuple[type[StoreUnsafe | StoreUnavailable], str]:
+def _refusal(error: BaseException, said: str, where: Address) -> tuple[Kind, str]:
     at = where.shown
     match error:
         case AuthenticationError():
@@ -114,6 +116,8 @@ def _refusal(error: BaseException, said: str, where: Address) -> tuple[type[Stor
             return StoreUnavailable, f"{at} has a new primary, and the former one took no write; try again"
         case ReadOnlyError():
             return StoreUnsafe, f"{at} is a replica and takes no writes; point the URL at the primary"
+        case _ if "DB index is out of range" in said:
+            return InvalidUrl, f"the server of {at} has no such database (`databases` in its settings); correct the URL"
         case OutOfMemoryError():
             refused = "has reached its maxmemory and refused the write whole"
             return StoreUnavailable, f"{at} {refused}; raise maxmemory or delete runs"
@@ -132,7 +136,7 @@ def _refusal(error: BaseException, said: str, where: Address) -> tuple[type[Stor
             return StoreUnavailable, f"{at} cannot serve this now ({said}); try again"
 
 
-def _of_cluster(error: BaseException, said: str, where: Address) -> tuple[type[StoreUnsafe | StoreUnavailable], str]:
+def _of_cluster(error: BaseException, said: str, where: Address) -> tuple[Kind, str]:
     at = where.shown
     if isinstance(error, ClusterDownError):
         message = f"{at}: the Cluster does not serve this slot now ({said}); bring its node back, then try again"
