@@ -102,6 +102,7 @@ POISONED = run(
     grant(2, 31, "bravo", 900, 1_300, "forfeit", reason="signal SIGSEGV"),
     grant(3, 36, "carol", 2_400, 2_990, "forfeit", reason="exit status 137", by="supervisor"),
     crashes=3,
+    failures=2,
     attempt=3,
 )
 WAITING = run("run-5", "refund", Status.QUEUED, 50, 60, due_ms=NOW_MS + 90_000)

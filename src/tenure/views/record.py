@@ -36,9 +36,11 @@ def head(run: Run, /, *, now_ms: int, served: frozenset[str] | None) -> list[Tex
 def _lines(run: Run, now_ms: int, served: frozenset[str] | None) -> Iterator[str]:
     created, updated = instant(run.created_ms), ago(run.updated_ms, now_ms)
     yield f"created   {created} ({ago(run.created_ms, now_ms)}), updated {updated}"
+    # A failure that is not tried again ends the run and is its outcome: it is not among these.
+    again = f", tried again after {count(run.failures, 'failure')}" if run.failures else ""
     yield (
         f"progress  {count(run.step, 'step')}, {count(run.last_seq, 'commit')}, "
-        f"{count(run.crashes, 'crash')} since the last step, {count(run.failures, 'failure')}"
+        f"{count(run.crashes, 'crash')} since the last step{again}"
     )
     if run.tags:
         yield f"tags      {clean(', '.join(f'{name}={value}' for name, value in sorted(run.tags.items())))}"
