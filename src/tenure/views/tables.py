@@ -147,16 +147,19 @@ def note_on(run: Run, /, *, now_ms: int, served: frozenset[str] | None) -> tuple
         return (run.outcome.code if run.outcome is not None else ""), ""
     held = run.status is Status.RUNNING and left_ms(run, now_ms) > 0
     alone = served is not None and run.kind not in served and run.status is not Status.SUSPENDED
+    cancelled = f"cancelled {ago(run.cancel_by_ms, now_ms)}" if run.cancel_by_ms is not None else ""
+    later = run.status is Status.QUEUED and run.due_ms is not None and run.due_ms > now_ms
+    due = f"due {ago(run.due_ms, now_ms)}" if later and run.due_ms is not None else ""
     if alone and not held:
-        return "no live worker serves this kind", "yellow"
-    if run.cancel_by_ms is not None:
-        return f"cancelled {ago(run.cancel_by_ms, now_ms)}", "yellow"
+        return ", ".join(filter(None, ("no live worker serves this kind", cancelled or due))), "yellow"
+    if cancelled:
+        return cancelled, "yellow"
     if run.status is Status.SUSPENDED:
         waits = [f"for {', '.join(run.wants)}"] if run.wants else []
         until = [f"until {instant(run.due_ms)}"] if run.due_ms is not None else []
         return f"waits {', or '.join([*waits, *until]) or 'for nothing'}", "yellow"
-    if run.status is Status.QUEUED and run.due_ms is not None and run.due_ms > now_ms:
-        return f"due {ago(run.due_ms, now_ms)}", "dim"
+    if due:
+        return due, "dim"
     if run.crashes:
         return f"{count(run.crashes, 'takeover')} since its last step", "yellow"
     if run.failures:
