@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tenure.clock import SystemClock
-from tenure.core.run import LEADER_ID, Answer, How, Verdict
+from tenure.core.run import LEADER_ID, Answer, How
 from tenure.errors import NotAllowed, StoreUnavailable, TenureError, by_code
 from tenure.retrying import resend
 from tenure.spawned import Spawned, spawn
@@ -169,14 +169,15 @@ class Supervisor:
             log.error("what child %s held runs out by itself: %s", child.name, error)  # noqa: TRY400 - it says it all
             return
         for end, answer in zip(ends, answers, strict=True):
-            told = answer.verdict.value if isinstance(answer, Answer) else str(answer)
-            extra = {"run_id": end.run}
-            # That it led is nothing that anybody submitted.
+            # That it led is nothing that anybody submitted; a lease that was over is nobody's loss.
             level = logging.INFO if end.run == LEADER_ID else logging.WARNING
-            what = MEANT[end.how] if told == Verdict.LANDED.value else "its lease was not ended"
-            log.log(
-                level, "run %s of child %s: %s (%s, %s)", end.run, child.name, what, end.how.value, told, extra=extra
-            )
+            if not isinstance(answer, Answer):
+                what = f"its lease was not ended and runs out by itself: {answer}"
+            elif answer.ok:
+                what = MEANT[end.how]
+            else:
+                what, level = "its lease was over before", logging.INFO
+            log.log(level, "run %s of child %s: %s", end.run, child.name, what, extra={"run_id": end.run})
         self._order_look()
         await self._store.wake("due")
 
