@@ -175,6 +175,8 @@ async def test_each_worker_keeps_a_row_of_its_own() -> None:
         await until(lambda: worker.looks > 0)
         (row,) = await ledger.store.beats()
         assert (row.pid, row.kinds, row.slots, row.busy) == (os.getpid(), ("k",), 3, 0)
+        _, until_ms = ledger.store._space.beats[row.name]  # type: ignore[attr-defined]
+        assert until_ms == row.at_ms + 60_000, "who dies is shown as silent for as long as docs/workers.md says"
         await worker.drain()
         assert await ledger.store.beats() == [], "one that stops in good order is neither live nor silent"
 
