@@ -111,7 +111,7 @@ async def test_a_store_that_is_not_reached_shows_no_password() -> None:
             pass
     assert found.value.code is Code.STORE_UNAVAILABLE
     assert SECRET not in f"{found.value!r} {found.value} {found.value.__cause__!r}"
-    assert "try again" in found.value.message
+    assert "look whether the server runs" in found.value.message
 
 
 def _folder(path: Path) -> None:
