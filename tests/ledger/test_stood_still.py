@@ -5,6 +5,10 @@ import subprocess
 import sys
 import time
 
+import anyio
+import pytest
+
+from tenure import ActiveRun, App, Ledger, Worker, open_store
 from tenure.testing._parent import dying_with_parent
 
 HOLDER = """
@@ -39,3 +43,22 @@ def test_a_process_that_was_stopped_is_not_told_to_move_blocking_work() -> None:
     assert "stood still for 1." in said
     assert "runs r1; most likely the whole process did" in said
     assert "move blocking work" not in said
+
+
+@pytest.mark.anyio
+async def test_a_handler_that_blocks_from_its_first_line_is_told_where(caplog: pytest.LogCaptureFixture) -> None:
+    app = App()
+
+    @app.kind("k")
+    async def handler(run: ActiveRun[None], _: None) -> None:
+        time.sleep(2.5)  # noqa: ASYNC251 - that is the fault
+
+    async with open_store("memory://") as store, Ledger(store, ttl=3) as ledger, Worker(app, ledger, drain=0):
+        await (await ledger.submit("k", None, id="r1")).result(timeout=20)
+        with anyio.fail_after(5):
+            while not ledger.pulse.late_renewals:  # noqa: ASYNC110 - another task counts
+                await anyio.sleep(0.02)
+    said = caplog.text
+    assert "was blocked for 2." in said
+    assert "time.sleep(2.5)" in said
+    assert "most likely" not in said
