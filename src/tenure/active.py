@@ -158,7 +158,7 @@ class ActiveRun(Generic[In]):
         waits for a person (`tenure resolve`), else StepFailed.
         `guard` is a JSON value: ReplayDrift if the step is replayed with another. A plain `fn` runs in a worker thread.
         """
-        self.steps.begin(key, effect)
+        self.steps.begin(key, effect, fn)
         call = Call(
             key=key,
             made=partial(self._once, fn, args, timeout),
@@ -237,5 +237,7 @@ class ActiveRun(Generic[In]):
 
     async def _once(self, fn: Callable[..., Any], args: tuple[Any, ...], timeout: float | None) -> Any:
         self.check()
-        with anyio.fail_after(timeout):
+        with anyio.move_on_after(timeout):
             return await invoke(fn, args, self.threads)
+        message = f"it took longer than its timeout of {timeout:g} s"
+        raise TimeoutError(message)

@@ -164,7 +164,7 @@ class Committer:
             self._trust.ending = ending
             raise
         if not answer.ok:
-            error = lost(answer, grant.run)
+            error = lost(answer, grant.run, token=grant.token)
             self._trust.lose(error)
             raise error
         self._trust.over = True

@@ -14,6 +14,7 @@ from tenure.core.journal import Event
 from tenure.core.run import Answer, Commit, Due, Item, Outcome, Request, Status
 from tenure.core.text import shown
 from tenure.errors import NotAllowed, RunConflict
+from tenure.store import Store
 
 _NOTHING = (None,) * 7
 MAX_TAGS = 64
@@ -153,6 +154,15 @@ def milliseconds(seconds: object, what: str, /) -> int:
         return round(seconds * 1000)
     message = f"{what} is a number of seconds, not {shown(seconds)[:40]}; pass one that ends within some thousand years"
     raise NotAllowed(message)
+
+
+def opened(store: Store, /) -> Store:
+    """Return a store; NotAllowed for what is none, such as the URL of one."""
+    if not hasattr(store, "raise_ttl"):
+        form = "async with open_store(url) as store, Ledger(store) as ledger"
+        message = f"a ledger works on an open store, not on {type(store).__name__}: {form}"
+        raise NotAllowed(message)
+    return store
 
 
 def lease_ms(ttl: float, /) -> int:

@@ -122,7 +122,7 @@ class Handle(Generic[Out]):
         RunFailed, RunCancelled or RunQuarantined say how else it ended, TimeoutError that `timeout` seconds passed. The
         wait is by wake-up with polling from 50 ms to 2 s as the base, and survives a restart of the store.
         """
-        with anyio.fail_after(timeout):
+        with anyio.move_on_after(timeout):
             pause = 0.05
             while True:
                 try:
@@ -140,6 +140,8 @@ class Handle(Generic[Out]):
                         raise
                     await anyio.sleep(pause)
                 pause = min(2.0, pause * 1.5)
+        message = f"run {self.id} has not ended in {timeout:g} s and goes on; wait again, or look at it"
+        raise TimeoutError(message)
 
     async def _outcome(self, run: Run) -> Out:
         outcome = run.outcome

@@ -19,7 +19,7 @@ from tenure.codec import pack_run, unpack_run
 from tenure.core import canonical
 from tenure.core.run import Row, Run
 from tenure.core.verify import ORIGIN, Audit, Verification
-from tenure.errors import CorruptRecord, InvalidContent, RunConflict, StoreTooNew
+from tenure.errors import CorruptRecord, InvalidContent, NotAllowed, RunConflict, StoreTooNew
 from tenure.refusals import not_found
 from tenure.store import Store, has_commit
 
@@ -71,6 +71,9 @@ def _read(data: bytes, end: int, where: str) -> Line:
                 message = f"{where} is of format {value['tenure']} and this version reads up to {FORMAT}; upgrade"
                 raise StoreTooNew(message)
             return Line(end=end, run=str(value["journal"]))
+        if isinstance(value, dict) and value.get("tenure") == "export":
+            message = f"{where} begins an export of a store, for `tenure store import`; name one of `journal export`"
+            raise NotAllowed(message)
         if "record" in value:
             return Line(end=end, record=unpack_run(value["record"]))
         found = value["commit"]
@@ -88,7 +91,8 @@ def _read(data: bytes, end: int, where: str) -> Line:
         )
         return Line(end=end, row=row)
     except (InvalidContent, KeyError, TypeError, ValueError, AttributeError) as error:
-        message = f"{where} cannot be read ({type(error).__name__}); only the last line may be torn, export it again"
+        what = f"is nothing that `tenure journal export` writes ({type(error).__name__})"
+        message = f"{where} {what}; only the last line of an export may be torn, export again to another file"
         raise CorruptRecord(message) from None
 
 

@@ -19,7 +19,7 @@ from tenure.clock import Clock, SystemClock
 from tenure.core import build, canonical, ids
 from tenure.core.rules import OPEN
 from tenure.core.run import NOW, Ask, Change, Create, How, Run, Status
-from tenure.effects import due_of, lease_ms, milliseconds, tags_of
+from tenure.effects import due_of, lease_ms, milliseconds, opened, tags_of
 from tenure.errors import NotAllowed, RunConflict, RunNotFound, TenureError
 from tenure.forking import forked, place_before, retried
 from tenure.handle import Handle, KindLike
@@ -69,7 +69,7 @@ class Ledger:
             raise NotAllowed(message)
         name = f"{socket.gethostname()}-{os.getpid()}" if owner is None else ids.label(owner, "owner")
         self.owner = f"{name}/{secrets.token_hex(4)}"
-        self.store = store
+        self.store = opened(store)
         self.clock = clock or SystemClock()
         self.code_version = ids.version(code_version)
         self.redaction = redaction_of(redact)

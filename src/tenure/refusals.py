@@ -71,24 +71,26 @@ def error_of(answer: Answer, run_id: str, /, *, kind: str = "") -> TenureError:
             assert_never(why)
 
 
-def lost(answer: Answer, run_id: str, /) -> LeaseLost:
-    """Return the error for a holder whose grant the record does not hold (any more)."""
+def lost(answer: Answer, run_id: str, /, *, token: int = 0) -> LeaseLost:
+    """Return the error for a holder whose grant (of that token, if it is known) the record does not hold any more."""
     run = answer.run
-    reason = lost_reason(run, answer.why)
+    reason = lost_reason(run, answer.why, token=token)
     now = f"; it is now {run.status.value} under grant #{run.ordinal}" if run is not None else ""
     message = f"the lease on run {run_id} is gone ({reason}){now}; stop, nothing of this holder was written"
     return LeaseLost(message, reason=reason, run=run, run_id=run_id)
 
 
-def lost_reason(run: Run | None, why: Why | None, /) -> str:
+def lost_reason(run: Run | None, why: Why | None, /, *, token: int = 0) -> str:
     """Return why a lease is gone: taken_over, expired, cancelled or evicted."""
     if run is None or why is Why.EXPIRED:
         return "expired"
     if run.status is Status.CANCELLED:
         return "cancelled"
-    last = run.grants[-1].ended if run.grants else ""
-    ended = run.status is not Status.RUNNING and last in (How.EVICT.value, How.YIELD.value)
-    return "evicted" if ended else "taken_over"
+    # Somebody else may go on already: how the own grant ended is in the log all the same.
+    own = [line.ended for line in run.grants if line.token == token]
+    if not own and run.status is not Status.RUNNING:
+        own = [line.ended for line in run.grants[-1:]]
+    return "evicted" if own and own[0] in (How.EVICT.value, How.YIELD.value) else "taken_over"
 
 
 def history_lost(run: Run | None, run_id: str, /) -> HistoryLost:

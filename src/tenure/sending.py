@@ -43,7 +43,7 @@ def refusal_of(answer: Answer, change: Commit, /) -> Exception:
         return history_lost(run, change.run)
     if answer.why in (Why.CORRUPT, Why.STAGED):
         return error_of(answer, change.run)
-    return lost(answer, change.run)
+    return lost(answer, change.run, token=change.grant.token)
 
 
 class Sending:

@@ -100,11 +100,14 @@ class Steps:
             message = f"{what} {key!r} is inside step {within[1][0]!r}; a step holds no steps, put them side by side"
             raise NotAllowed(message, run_id=self._run_id)
 
-    def begin(self, key: str, effect: str) -> None:
-        """Take a step's key; NotAllowed inside another step, and for an effect that is none."""
+    def begin(self, key: str, effect: str, fn: object) -> None:
+        """Take a step's key; NotAllowed inside another step, and for an effect or a function that is none."""
         self.outside("step", key)
         if effect not in EFFECTS:
             message = f"effect {effect!r} of step {key!r} is none of {', '.join(EFFECTS)}; choose one"
+            raise NotAllowed(message, run_id=self._run_id)
+        if not callable(fn):
+            message = f"step {key!r} is given no function to call; give it one, and then its arguments"
             raise NotAllowed(message, run_id=self._run_id)
         self.use("step", ids.label(key, "step key"))
         if self._lease.redaction is not None:

@@ -144,7 +144,7 @@ class Trust:
             if (on_history := self.on_history) is not None:
                 soon(self._loop, lambda: on_history(grant))
         else:
-            error = lost(answer, grant.run)
+            error = lost(answer, grant.run, token=grant.token)
             if self.lose(error):
                 return refused_line(grant, error, what="renew")
         return None

@@ -12,7 +12,19 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from app.calls import fleet
-from tenure import ActiveRun, App, InvalidContent, Kind, NotAllowed, Retry, Status, StoreUnavailable, TryLater
+from tenure import (
+    ActiveRun,
+    App,
+    InvalidContent,
+    Kind,
+    Ledger,
+    NotAllowed,
+    Retry,
+    Status,
+    StepFailed,
+    StoreUnavailable,
+    TryLater,
+)
 from tenure.core import canonical
 from tenure.core.text import printable
 from tenure.errors import said
@@ -253,3 +265,28 @@ def test_what_an_error_says_can_always_be_told() -> None:
         canonical.encode({"\ud800" * 3: {"x" * 5000: {1}}})
     str(found.value).encode()
     assert len(str(found.value)) < 300
+
+
+async def test_a_step_that_takes_too_long_says_how_long_it_had_and_who_waits_for_a_run_which_one_goes_on() -> None:
+    app, told = App(), []
+
+    @app.kind("k")
+    async def handler(run: ActiveRun[None], _: None) -> None:
+        with pytest.raises(StepFailed) as failed:
+            await run.step("slow", anyio.sleep, 60, timeout=0.05)
+        told.append(failed.value.message)
+        with pytest.raises(NotAllowed, match="'later' is given no function to call"):
+            await run.step("later", 7)  # type: ignore[call-overload]
+        await run.step("later", lambda: 7)
+
+    async with fleet(app) as here:
+        handle = await here.ledger.submit(handler, None, id="r")
+        with pytest.raises(TimeoutError, match=r"run r has not ended in 0\.05 s and goes on"):
+            await handle.result(timeout=0.05)
+        await here.call("r")
+    assert "failed with TimeoutError: it took longer than its timeout of 0.05 s" in told[0]
+
+
+def test_a_ledger_is_told_from_the_url_of_its_store() -> None:
+    with pytest.raises(NotAllowed, match=r"not on str: async with open_store\(url\) as store"):
+        Ledger("memory://")  # type: ignore[arg-type]

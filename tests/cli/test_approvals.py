@@ -135,6 +135,13 @@ def test_who_misspells_a_request_is_told_what_the_run_asks_and_a_stale_digest_wh
     assert (said.code, one["digest"][:12] in said.err) == (9, True), said.err
 
 
+def test_a_run_that_was_cancelled_has_no_open_business(asking: Console) -> None:
+    assert asking("cancel", "r1").code == 0
+    shown = asking("show", "r1").out
+    assert "requests that nobody answered (1)" in shown
+    assert "open requests" not in shown
+
+
 def test_what_cannot_be_decided_has_its_exit_code(asking: Console) -> None:
     def code(*arguments: str) -> int:
         return asking("approvals", *arguments).code

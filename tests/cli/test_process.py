@@ -192,10 +192,12 @@ def test_a_store_that_does_not_answer_is_unreachable(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / ".tenure" / "tenure.db", isolation_level=None)
     try:
         other.execute("BEGIN EXCLUSIVE")
-        for command in (["runs"], ["submit", "research", "2"], ["doctor"]):
+        for command in (["runs"], ["submit", "research", "2"]):
             said = _tenure(*command, "--store", url, folder=tmp_path, code=7)
             assert said.stderr.startswith("tenure: STORE_UNAVAILABLE: ")
             assert said.stdout == ""
+        said = _tenure("doctor", "--store", url, folder=tmp_path, code=7)
+        assert "✗ store" in said.stdout
     finally:
         other.close()
     _tenure("runs", folder=tmp_path)

@@ -35,7 +35,7 @@ def closed_port() -> int:
         return port
 
 
-@pytest.mark.parametrize("command", [["runs"], ["show", "r"], ["doctor"], ["submit", "k", "1"], ["timeline"]])
+@pytest.mark.parametrize("command", [["runs"], ["show", "r"], ["submit", "k", "1"], ["timeline"]])
 def test_7_a_server_that_is_not_there(console: Console, closed_port: int, command: list[str]) -> None:
     said = console(*command, url=f"redis://user:{SECRET}@127.0.0.1:{closed_port}/0")
     assert said.code == 7
@@ -43,6 +43,14 @@ def test_7_a_server_that_is_not_there(console: Console, closed_port: int, comman
     assert f"127.0.0.1:{closed_port}" in said.err
     assert SECRET not in said.err + said.out
     assert said.out == ""
+
+
+def test_7_is_a_finding_of_the_doctor(console: Console, closed_port: int) -> None:
+    said = console("doctor", "-o", "json", url=f"redis://user:{SECRET}@127.0.0.1:{closed_port}/0")
+    assert (said.code, said.json["problems"], SECRET in said.out + said.err) == (7, 1, False)
+    (one,) = said.json["findings"]
+    assert (one["name"], "cannot be reached" in one["text"]) == ("store", True)
+    assert one["fix"].startswith("look whether the server runs there")
 
 
 def test_8_a_server_that_would_drop_runs(console: Console, start_redis: StartRedis) -> None:

@@ -132,7 +132,7 @@ def test_cancel_ends_a_run_and_its_children_and_says_why(console: Console) -> No
 
 def test_cancel_with_grace_asks_first(filled: Console) -> None:
     said = filled("cancel", "held", "--reason", "later", "--grace", "60")
-    assert said.out == "held is asked to end and is cancelled after 60 s\n"
+    assert said.out == "held is asked to end and is cancelled after 60 s at the latest\n"
     run = _load(filled, "held")
     assert run.status is Status.RUNNING
     assert run.cancel_by_ms is not None

@@ -1,6 +1,5 @@
 """What people are told is true, and says what there is to name instead."""
 
-import json
 import logging
 import os
 import subprocess
@@ -31,13 +30,6 @@ def test_who_is_told_that_a_lease_ended_had_one(filled: Console) -> None:
     assert (again.code, again.out) == (0, "held is queued, it was not quarantined: nothing was changed\n")
     released = filled("release", "poison")
     assert (released.code, released.out) == (0, "poison is queued again\n")
-
-
-@pytest.mark.parametrize("command, run_id", [("cancel", "next"), ("evict", "held"), ("release", "poison")])
-def test_an_end_that_nobody_gave_a_reason_for_says_who_asked(filled: Console, command: str, run_id: str) -> None:
-    assert filled(command, run_id).code == 0
-    shown = filled("show", run_id, "-o", "json").json
-    assert "asked by " in json.dumps(shown)
 
 
 def steps(*sizes: int) -> Callable[[Store], Coroutine[Any, Any, None]]:

@@ -10,7 +10,7 @@ import typer
 from tenure.cli.exits import Exit
 from tenure.cli.output import OutputOption, Shape, show, write_json
 from tenure.cli.place import Place, command
-from tenure.errors import StoreUnsafe
+from tenure.errors import StoreUnavailable, StoreUnsafe
 from tenure.store import Diagnosable, Finding, Grade
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ async def doctor(
 ) -> int:
     """Check the store and what is in it.
 
-    Each problem names the line that fixes it; any problem is exit code 8.
+    Each problem names the line that fixes it; any problem is exit code 8, a store that does not answer 7.
     """
     store = place.store()
     findings: list[Finding] = []
+    unsafe = Exit.UNSAFE
     try:
         async with store:
             findings += await of_store(store, ttl_ms=round(place.ttl_s * 1000), trips=QUICK_TRIPS if quick else TRIPS)
@@ -45,11 +46,12 @@ async def doctor(
                 from tenure.cli.census import of_runs
 
                 findings += await of_runs(store)
-    except StoreUnsafe as error:
+    except (StoreUnsafe, StoreUnavailable) as error:
         text, _, fix = error.message.partition("; ")  # these say what is wrong; then what to do
         findings.append(_problem("store", text, fix or "see docs/errors.md"))
+        unsafe = Exit.UNREACHABLE if isinstance(error, StoreUnavailable) else Exit.UNSAFE
     _write(store, findings, output)
-    return Exit.UNSAFE if any(one.level is Grade.PROBLEM for one in findings) else Exit.OK
+    return unsafe if any(one.level is Grade.PROBLEM for one in findings) else Exit.OK
 
 
 def _write(store: Store, findings: list[Finding], output: Shape) -> None:

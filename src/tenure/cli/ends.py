@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
 ReasonOption = Annotated[
     str | None,
-    typer.Option(help="Why; it stays with the run as evidence. Who asked, if left out.", show_default=False),
+    typer.Option(help="Why; it stays with the run as evidence, with who asked.", show_default=False),
 ]
 
 
@@ -43,9 +43,17 @@ async def cancel(
     output: OutputOption = Shape.TABLE,
 ) -> int:
     """End RUN and its children for good."""
+    from tenure.errors import RunQuarantined
+
     async with place.ledger() as ledger:
-        after = await ledger.cancel(run, reason=_why(reason), by=who(), grace=grace)
-        said = f"is asked to end and is cancelled after {grace:g} s" if grace is not None else "is cancelled"
+        try:
+            after = await ledger.cancel(run, reason=reason or "", by=who(), grace=grace)
+        except RunQuarantined as error:
+            message = f"nothing of run {run} runs while it is quarantined: cancel it without a time of grace"
+            raise RunQuarantined(message, run=error.run) from None
+        said = (
+            f"is asked to end and is cancelled after {grace:g} s at the latest" if grace is not None else "is cancelled"
+        )
         return await answer(ledger, after, said, output)
 
 
@@ -58,7 +66,7 @@ async def evict(
     """
     async with place.ledger() as ledger:
         before = await ledger.load(run)
-        after = await ledger.evict(run, reason=_why(reason), by=who())
+        after = await ledger.evict(run, reason=reason or "", by=who())
         ended = after.token != before.token
         said = "has lost its lease and is queued" if ended else "is queued, nobody held it: nothing was changed"
         return await answer(ledger, after, said, output)
@@ -71,16 +79,18 @@ async def release(
 
     Its crashes are forgotten.
     """
+    from tenure.core.run import Status
+    from tenure.errors import RunConflict
+
     async with place.ledger() as ledger:
         before = await ledger.load(run)
-        after = await ledger.release(run, reason=_why(reason), by=who())
+        if before.status in (Status.RUNNING, Status.SUSPENDED):
+            message = f"run {run} is {before.status.value}; only a quarantined run is released"
+            raise RunConflict(message, run=before)
+        after = await ledger.release(run, reason=reason or "", by=who())
         released = after.token != before.token
         said = "is queued again" if released else "is queued, it was not quarantined: nothing was changed"
         return await answer(ledger, after, said, output)
-
-
-def _why(reason: str | None) -> str:
-    return f"asked by {who()}" if reason is None else reason
 
 
 async def answer(ledger: Ledger, run: Run, said: str, output: Shape) -> int:

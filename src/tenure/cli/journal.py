@@ -44,7 +44,7 @@ async def export(
             try:
                 last = await export_to(store, run_id, file)
             except OSError as error:
-                message = f"{file} cannot be written ({error.strerror}); make room or name another, then export again"
+                message = f"{file} cannot be written ({error.strerror}); name another, or make room"
                 raise UsageError(message) from None
             hint(f"{file} holds {count(last, 'commit')} of {run_id}")
             return Exit.OK

@@ -54,6 +54,10 @@ class Place:
         redact: bool = False,
     ) -> Place:
         """Return the place that the options name, with the defaults for what they leave out."""
+        for option, given in (("--store", store), ("--namespace", namespace)):
+            if given == "":  # a variable that nobody set: the default would be another place than was meant
+                message = f"{option} is empty; name one, or leave the option out for the default"
+                raise UsageError(message)
         return cls(url=store or DEFAULT_URL, namespace=namespace or "default", ttl_s=ttl_s, redact=redact)
 
     def __post_init__(self) -> None:

@@ -35,8 +35,25 @@ def read_input(text: str, /, *, origin: str = "the input") -> Any:
     except InvalidContent as error:
         if not error.message.startswith("not JSON"):
             raise
-        message = f"""{origin} is not JSON; text is quoted twice, like '"text"', and @FILE or - reads it from a file"""
+        if text == "-" or text.startswith("@"):
+            message = f"{origin} is not JSON{_place_in(data)}; correct it there"
+        else:
+            message = (
+                f"""{origin} is not JSON; text is quoted twice, like '"text"', and @FILE or - reads it from a file"""
+            )
         raise InvalidContent(message) from None
+
+
+def _place_in(data: bytes) -> str:
+    import json
+
+    try:
+        json.loads(data)
+    except json.JSONDecodeError as error:
+        return f" (line {error.lineno}, column {error.colno}: {error.msg})"
+    except ValueError:
+        pass
+    return ""
 
 
 def read_instant(text: str, /, *, now: datetime | None = None) -> datetime:

@@ -119,8 +119,11 @@ def _show_tables(
     refused: list[Refused],
     inbox: list[Item],
 ) -> None:
+    from tenure.core.rules import TERMINAL
     from tenure.views import tables
     from tenure.views.record import head
+
+    ended = run.status in TERMINAL
 
     parts: list[str | Text | tables.Table] = [*head(run, now_ms=now_ms, served=served)]
     if seen.spent is not None:
@@ -128,8 +131,8 @@ def _show_tables(
     sections = (
         ("grants", tables.grants(run.grants, open_calls=seen.calls)),
         ("refused writes", tables.refused(refused, ordinals={line.token: line.ordinal for line in run.grants})),
-        ("open requests", tables.requests(run, now_ms=now_ms)),
-        ("inbox", tables.inbox(inbox)),
+        ("requests that nobody answered" if ended else "open requests", tables.requests(run, now_ms=now_ms)),
+        ("inbox", tables.inbox(inbox, ended=ended)),
     )
     for title, table in sections:
         if table.rows:

@@ -166,7 +166,7 @@ class _Into:
             if answer.ok:
                 self.said.count["imported" if answer.verdict is Verdict.LANDED else "already"] += 1
             elif answer.why is Why.CONFLICT:
-                text = f"run {change.run} is in {store.url}, and not from this file; delete that one to take this one"
+                text = f"run {change.run} is in {store.url} with a history of its own, and stays: import elsewhere"
                 self.said.add("conflict", change.run, text)
             else:
                 message = f"run {change.run} was not taken in ({answer.why}); see `tenure show {change.run} --raw`"
@@ -248,6 +248,9 @@ def _written(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    if Path(path).is_file():
+        message = f"{path} is there and stays as it is; name another file, or remove it first"
+        raise UsageError(message)
     part = Path(f"{path}.part")
     try:
         with part.open("wb") as file:
@@ -258,7 +261,7 @@ def _written(path: str) -> Iterator[IO[bytes]]:
         part.replace(path)
     except OSError as error:
         _drop(part)
-        message = f"{path} could not be written ({error.strerror}); free space or name a file elsewhere"
+        message = f"{path} could not be written ({error.strerror}); name another, or make room"
         raise UsageError(message) from None
     except BaseException:
         _drop(part)

@@ -46,7 +46,8 @@ async def submit(
         str | None, typer.Option(show_default=False, help="Run id; the same id and input again is the same run.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option(show_default=False, help="Not before: an ISO 8601 instant, or +30s, +5m, +2h, +1d.")
+        str | None,
+        typer.Option(show_default=False, help="Not before: an ISO 8601 instant (UTC without an offset), or +30s, +5m."),
     ] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first among what is due.")] = 0,
     tag: Annotated[
@@ -110,6 +111,8 @@ async def fork(
 
 
 async def _answer(ledger: Ledger, handle: Handle[Any], *, wait: bool, timeout: float | None, output: Shape) -> int:
+    if timeout is not None and not wait:
+        hint("tenure: --timeout is for --wait, which was not given: nothing is waited for")
     if wait:
         return await _waited(ledger, handle, timeout)
     if output is Shape.TABLE:
@@ -182,7 +185,8 @@ async def _unserved(ledger: Ledger, handle: Handle[Any]) -> str:
     if run.status is not Status.QUEUED or (run.due_ms or 0) > facts.now_ms or run.kind in kinds:
         return ""
     nobody = f"there is no live worker at all on {ledger.store.url}"
-    there = f"served are {', '.join(sorted(kinds)[:10])}" if kinds else nobody
+    more = f" and {len(kinds) - 10} more" if len(kinds) > 10 else ""
+    there = f"served are {', '.join(sorted(kinds)[:10])}{more}" if kinds else nobody
     return f"no live worker serves kind {run.kind} ({there}); start one with `tenure worker MODULE:APP`"
 
 

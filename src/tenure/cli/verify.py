@@ -41,7 +41,7 @@ async def verify(
     Exits 6 if something contradicts it.
     """
     if bool(run) + every + (file is not None) != 1:
-        message = "name runs, or --all, or --file FILE"
+        message = "name one of these: runs, --all, --file FILE"
         raise UsageError(message)
     tally = _Tally(output)
     if file is not None:

@@ -48,7 +48,8 @@ def label(value: object, what: str, /) -> str:
     """Return a label for people (owner, tag): 1 to 200 characters without control characters."""
     if isinstance(value, str) and _LABEL.match(value):
         return value
-    message = f"{what} {shown(value)} must be 1 to 200 characters without control characters; choose another"
+    form = "1 to 200 characters without control characters"
+    message = f"{what} {shown(value)} must be {'' if isinstance(value, str) else 'text: '}{form}; choose another"
     raise InvalidId(message)
 
 

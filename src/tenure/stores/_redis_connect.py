@@ -99,7 +99,9 @@ def translated(
         if untrusted(error.cause):
             message = f"{at} and this side do not trust each other ({error}); correct ssl_ca_certs, or the certificates"
             return StoreUnsafe(message, run_id=run_id)
-        message = f"{at} cannot be reached ({error}); look whether the server runs there, or correct the URL"
+        foreign = "Protocol error" in str(error)
+        look = "what answers there is no Redis" if foreign else "look whether the server runs there"
+        message = f"{at} cannot be reached ({error}); {look}, or correct the URL"
         return StoreUnavailable(message, run_id=run_id)
     kind, message = _refusal(error, _first_line(error), where)
     return kind(message, run_id=run_id)

@@ -233,8 +233,9 @@ def requests(run: Run, /, *, now_ms: int) -> Table:
     )
 
 
-def inbox(items: Iterable[Item], /) -> Table:
-    """Return inbox items; a consumed one has no body any more."""
+def inbox(items: Iterable[Item], /, *, ended: bool = False) -> Table:
+    """Return inbox items; a consumed one has no body any more, and a run that has ended consumes nothing."""
+    unread = "not read" if ended else "new"
     return Table(
         head=("SEQ", "AT", "ASK", "NAME", "STATE", "ITEM", "SAYS"),
         rows=tuple(
@@ -243,7 +244,7 @@ def inbox(items: Iterable[Item], /) -> Table:
                 Cell(clock_time(item.at_ms)),
                 Cell(item.ask.value),
                 Cell(item.name),
-                Cell("consumed" if item.consumed else "new"),
+                Cell("consumed" if item.consumed else unread),
                 Cell(item.id),
                 Cell("(in the journal)" if item.consumed else cut(readable(item.body), TEXT_WIDTH)),
             )
