@@ -220,16 +220,16 @@ class Worker:
             self._bell = anyio.Event()
             try:
                 again = await (self._look() if self._wanted is None else self._take_wanted())
-                self.reachable, pause_s = True, 0.25
-                self.looks += 1
+                if pause_s > 0.25:
+                    log.warning("the store can be looked at again")
+                self.reachable, pause_s, self.looks = True, 0.25, self.looks + 1
             except TenureError as error:
                 if self.reachable:
                     log.warning("the store cannot be looked at: %s", error)
                 self.reachable, pause_s = False, min(2.0, pause_s * 2)
                 await anyio.sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311 - not a secret
                 continue
-            if again:
-                # A little apart from those that were woken with this one.
+            if again:  # a little apart from those that were woken with this one
                 await anyio.sleep(random.uniform(0, 0.02))  # noqa: S311 - not a secret
                 continue
             with anyio.move_on_after(self._pause_s()):

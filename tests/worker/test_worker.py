@@ -181,7 +181,9 @@ async def test_each_worker_keeps_a_row_of_its_own() -> None:
         assert await ledger.store.beats() == [], "one that stops in good order is neither live nor silent"
 
 
-async def test_it_is_ready_once_it_has_looked_and_not_while_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_ready_once_it_has_looked_and_not_while_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with opened() as ledger, working(counting([]), ledger) as worker:
         assert not worker.ready
         await until(lambda: worker.ready)
@@ -194,6 +196,10 @@ async def test_it_is_ready_once_it_has_looked_and_not_while_the_store_is_away(mo
         await until(lambda: not worker.ready)
         monkeypatch.undo()
         await until(lambda: worker.ready)
+    assert [line for line in caplog.messages if "looked at" in line] == [
+        "the store cannot be looked at: STORE_UNAVAILABLE: away; ask again",
+        "the store can be looked at again",
+    ]
 
 
 async def test_it_is_live_while_its_heartbeat_waits_for_a_store_that_is_away() -> None:
