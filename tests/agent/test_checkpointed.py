@@ -12,12 +12,14 @@ from tenure import (
     Handle,
     LeaseLost,
     Ledger,
+    NotAllowed,
     RunConflict,
     RunFailed,
     Status,
 )
 from tenure.agent.agent import Agent
 from tenure.agent.checkpointed import CheckpointedAgent
+from tenure.agent.model import ModelReply, ModelRequest
 from tenure.agent.tool import ToolContext, tool
 from tenure.core.messages import assistant
 from tenure.core.verify import verify_run
@@ -199,3 +201,43 @@ async def test_an_agent_runs_on_either_loop(anyio_backend: str) -> None:
         assert await durable.run("go", id="w1") == "done"
         async with durable.stream("go", id="w2") as items:
             assert await items.result() == "done"
+
+
+class Talkative:
+    """A model that answers with what is no answer."""
+
+    name = "talkative"
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    async def ask(self, request: ModelRequest, /) -> Any:
+        return self._answer
+
+
+@pytest.mark.parametrize("given", ["gpt-4", None, FunctionModel, object()])
+def test_what_is_no_model_is_refused_when_the_agent_is_made(given: Any) -> None:
+    with pytest.raises(NotAllowed, match="is no model: one has a name and an async ask"):
+        Agent(given, name="walker")
+
+
+def test_what_is_no_function_is_no_tool() -> None:
+    with pytest.raises(NotAllowed, match="7 is among the tools of an agent; a tool is a function"):
+        Agent(ScriptedModel(["done"]), name="walker", tools=[7])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "model, said",
+    [
+        (Talkative(None), "model talkative answered with NoneType; its ask returns a ModelReply"),
+        (Talkative({"text": "hush"}), "model talkative answered with dict; its ask returns a ModelReply"),
+        (Talkative(ModelReply(message="hush")), "model talkative answered with str; its ask"),  # type: ignore[arg-type]
+        (FunctionModel(lambda _: 7), "the rule of a model answered with int"),  # type: ignore[arg-type,return-value]
+    ],
+)
+async def test_an_answer_that_is_none_names_the_model_and_not_what_it_said(
+    ledger: Ledger, model: Any, said: str
+) -> None:
+    with pytest.raises(NotAllowed, match=said) as failed:
+        await CheckpointedAgent(Agent(model, name="walker"), ledger).run("go")
+    assert "hush" not in failed.value.message

@@ -19,6 +19,7 @@ from tenure.core.budget import Budget
 from tenure.core.ids import kind_name
 from tenure.core.loop import SHAPE, Ask, Finish
 from tenure.core.messages import SystemMessage, Text, ToolCall
+from tenure.core.text import shown
 from tenure.errors import InvalidContent, NotAllowed
 from tenure.retry import Retry
 
@@ -36,6 +37,21 @@ class StepBoundary:
 
 BeforeCalls = Callable[[StepBoundary], Awaitable[None] | None]
 """May wait as long as it likes, put the run off with TryLater, or end it by any other error."""
+
+
+def _function(given: object) -> Callable[..., Any]:
+    if not callable(given):
+        message = f"{shown(given)} is among the tools of an agent; a tool is a function"
+        raise NotAllowed(message)
+    return given
+
+
+def _model(given: Model) -> Model:
+    """A model as it is; NotAllowed for what is none: the name of one, its class."""
+    if not callable(getattr(given, "ask", None)) or not isinstance(getattr(given, "name", None), str):
+        message = f"{shown(given)} is no model: one has a name and an async ask; see docs/agents.md"
+        raise NotAllowed(message)
+    return given
 
 
 class Agent(Generic[Out]):
@@ -115,7 +131,7 @@ class Agent(Generic[Out]):
         before_calls: BeforeCalls | None = None,
         parallel: int | None = None,
     ) -> None:
-        self.model = model
+        self.model = _model(model)
         self.name = kind_name(name)
         self.instructions = instructions
         self.output: Any = output
@@ -131,7 +147,7 @@ class Agent(Generic[Out]):
         self.parallel = parallel
         self.tools: dict[str, Tool[..., Any]] = {}
         for given in tools:
-            made = given if isinstance(given, Tool) else tool(given)
+            made = given if isinstance(given, Tool) else tool(_function(given))
             if made.name in self.tools:
                 message = f"agent {name} has two tools named {made.name}; give one of them another name"
                 raise NotAllowed(message)

@@ -135,7 +135,7 @@ class Asking:
         try:
             with anyio.fail_after(self._agent.model_timeout):
                 if not question.shown or self._watcher is None or not isinstance(model, StreamingModel):
-                    return await model.ask(request)
+                    return _whole(model, await model.ask(request))
                 return await self._streamed(question, model, self._watcher)
         except Exception as error:
             question.may_cost = question.may_cost or not turned_away(error)
@@ -155,6 +155,14 @@ class Asking:
             message = f"model {model.name} ended its stream without a whole answer; yield a ModelReply last"
             raise NotAllowed(message)
         return reply
+
+
+def _whole(model: Model, reply: object) -> ModelReply:
+    if not isinstance(reply, ModelReply) or not isinstance(reply.message, AssistantMessage):
+        what = type(reply.message if isinstance(reply, ModelReply) else reply).__name__
+        message = f"model {model.name} answered with {what}; its ask returns a ModelReply with an AssistantMessage"
+        raise NotAllowed(message)
+    return reply
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from tenure.agent.model import Delta, ModelReply, ModelRequest
 from tenure.core.messages import AssistantMessage, Usage, assistant
+from tenure.errors import NotAllowed
 
 Reply = ModelReply | AssistantMessage | str | Exception
 """What a script or a rule may answer with; a str is a text without calls, an exception is raised."""
@@ -93,10 +94,14 @@ class ScriptedModel(FunctionModel):
         return self._replies[request.step - 1]
 
 
-def _whole(reply: ModelReply | AssistantMessage | str, request: ModelRequest) -> ModelReply:
+def _whole(reply: object, request: ModelRequest) -> ModelReply:
     if isinstance(reply, ModelReply):
         return reply
     message = assistant(reply) if isinstance(reply, str) else reply
+    if not isinstance(message, AssistantMessage):
+        what = type(reply).__name__
+        text = f"the rule of a model answered with {what}; it returns a text, an AssistantMessage or a ModelReply"
+        raise NotAllowed(text)
     seen = sum(len(part.text.split()) for m in request.messages for part in m.parts if hasattr(part, "text"))
     usage = Usage(input_tokens=seen, output_tokens=len(message.text.split()))
     return ModelReply(message=message, usage=usage, finish="calls" if message.calls else "stop")
