@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -248,12 +249,12 @@ def _how(at_ms: int, one: Decision) -> str:
 
 
 def told(content: Any) -> str:
-    """Return one line about what is asked, for lists: the tool with its arguments, or the question."""
+    """Return one line about what is asked, for lists: the tool with its arguments, the question, the call in doubt."""
     if not isinstance(content, dict):
         return ""
+    found = str(content.get("name", ""))
     what = content.get("arguments", content.get("question"))
-    try:
-        text = canonical.encode(what).decode()
-    except InvalidContent:
-        return str(content.get("name", ""))
-    return f"{content.get('name', '')}{'' if 'arguments' in content else ': '}{text}"
+    if what is not None:
+        with suppress(InvalidContent):
+            found += f"{'' if 'arguments' in content else ': '}{canonical.encode(what).decode()}"
+    return f"how did {found} end?" if content.get("boundary") == "doubt" else found

@@ -8,6 +8,7 @@ import pytest
 
 from cli.kit import Console
 from tenure import Agent, CheckpointedAgent, Ledger, RunSuspended, Status, Store, ToolCall, tool
+from tenure.cli.ends import who
 from tenure.core import journal
 from tenure.core.messages import assistant
 from tenure.testing.models import ScriptedModel
@@ -64,11 +65,15 @@ def _finish(console: Console) -> str:
 def test_a_resolved_run_is_queued_and_goes_on(asking: Console, options: tuple[str, ...], times: int) -> None:
     shown = asking("show", "r1")
     assert "resolve:c1" in shown.out
+    assert "how did pay" in asking("approvals", "list").out
     said = asking("resolve", "r1", "c1", *options)
     assert (said.code, said.out) == (0, "r1 has its answer about c1 and is queued\n")
     assert asking("resolve", "r1", "c1", *options, "-o", "json").json["status"] == Status.QUEUED.value
     assert _finish(asking) == "done"
     assert made == ["paid"] * times
+    assert asking("resolve", "r1", "c1", *options).code == 0, "the same again, though the run took note of it"
+    other = asking("resolve", "r1", "c1", *(("--fail",) if options[0] != "--fail" else ("--repeat",)))
+    assert (other.code, f"ended was said first, by {who()}: {options[0][2:]}, and" in other.err) == (9, True), other.err
     late = asking("approvals", "approve", "r1")
     assert (late.code, "run r1 does not ask anything; `tenure" in late.err) == (9, True), "that was none to approve"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from tenure.core import approvals, build, canonical, ids
+from tenure.core import approvals, build, canonical, ids, journal
 from tenure.core.journal import Event
 from tenure.core.loop import AgentState
 from tenure.core.messages import ToolCall
@@ -130,8 +130,15 @@ async def resolve(
         message = "say exactly one of result=, repeat=True and fail=True"
         raise NotAllowed(message)
     run = await ledger.load(ids.run_id(run_id))
+    value = {"how": said[0], "by": by, **({"result": result} if said[0] == "result" else {})}
     request = next((name for name in run.requests if _asks_about(name, call_id)), None)
     if request is None:
+        if (before := await _said_before(ledger, run, call_id)) is not None:
+            if {**before, "by": ""} == {**value, "by": ""}:
+                return run
+            first = f"by {canonical.plain(str(before.get('by') or 'somebody'), 200)}: {before.get('how')}"
+            message = f"how call {call_id} of run {run.id} ended was said first, {first}, and the run took note of it"
+            raise RequestClosed(message, run=run)
         asked = ", ".join(sorted(run.requests)) or "nothing"
         message = f"nobody asks how call {call_id} of run {run.id} ended (open: {asked}); see `tenure show {run.id}`"
         decides = next((name for name in run.requests if call_id in (name, approvals.about(name)[1])), None)
@@ -141,11 +148,19 @@ async def resolve(
                 f"`tenure approvals approve|reject {run.id} {decides}`"
             )
         raise RequestClosed(message, run=run)
-    value = {"how": said[0], "by": by, **({"result": result} if said[0] == "result" else {})}
     post = build.post(
         run=run.id, item=request, name=request, ask=Ask.DECIDE, value=value, request=run.requests[request].digest
     )
     found = await ledger.ask(post)
     await ledger.store.wake("due")
     await ledger.store.wake(f"run:{run.id}")
+    return found
+
+
+async def _said_before(ledger: Ledger, run: Run, call_id: str) -> Mapping[str, Any] | None:
+    """What was said last about a call, and consumed by the run."""
+    found: Mapping[str, Any] | None = None
+    async for _, event in ledger.handle(run.id).events():
+        if event["type"] == journal.CONSUMED and event["ask"] == Ask.DECIDE and _asks_about(event["name"], call_id):
+            found = event["value"] if isinstance(event["value"], dict) else found
     return found
