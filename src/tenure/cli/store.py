@@ -54,7 +54,8 @@ async def export_runs(
 ) -> int:
     """Write runs to FILE as lines of JSON.
 
-    Each run as it was at one moment, with its journal, inbox and blobs. The file appears when it is whole.
+    Each run as it was at one moment, with its journal, inbox and blobs. The file appears when it is whole; one that is
+    there is left as it is.
     """
     from tenure import archive
     from tenure.cli.look import read_statuses
