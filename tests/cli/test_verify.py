@@ -39,7 +39,10 @@ def test_m_jr_l5_a_journal_that_was_edited_exits_6_and_hides_no_other(filled: Co
 def test_verify_asks_for_one_thing(filled: Console) -> None:
     assert filled("verify").code == 2
     assert filled("verify", "done", "--all").code == 2
-    assert filled("verify", "nobody").code == 3
+    said = filled("verify", "done", "nobody", "held")
+    assert (said.code, "no run nobody" in said.err) == (3, True)
+    assert said.out.splitlines()[0].startswith("done verified")
+    assert said.out.endswith("2 runs, 0 not verified\n"), "one that is not there hides no other"
     assert filled("verify", "--file", "/nowhere/at/all").code == 2
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenure.cli.exits import Exit, UsageError
+from tenure.cli.exits import Exit, UsageError, report
 from tenure.cli.output import OutputOption, Shape, hint_none, write, write_values
 from tenure.cli.paths import file_named
 from tenure.cli.place import Place, command
@@ -16,6 +16,7 @@ from tenure.core.text import count
 if TYPE_CHECKING:
     from tenure.core.journal import Finding
     from tenure.core.verify import Verification
+    from tenure.errors import RunNotFound
     from tenure.store import Store
 
 
@@ -48,8 +49,8 @@ async def verify(
         await tally.write(_one(_of_file(file_named(file))))
     else:
         async with place.store() as store:
-            await tally.write(_each(store, run or []))
-        if not tally.runs:
+            await tally.write(_each(store, run or [], tally.missing))
+        if not tally.runs and not tally.missing:
             hint_none(store, narrowed=False)
     return tally.end()
 
@@ -68,14 +69,20 @@ async def _one(found: Verification) -> AsyncIterator[Verification]:
     yield found
 
 
-async def _each(store: Store, wanted: list[str]) -> AsyncIterator[Verification]:
+async def _each(store: Store, wanted: list[str], missing: list[RunNotFound]) -> AsyncIterator[Verification]:
     from tenure.cli.look import Found
     from tenure.core import ids
+    from tenure.errors import RunNotFound
     from tenure.store import ALL
     from tenure.verifying import verified
 
-    for text in wanted:
-        yield await _verified(store, ids.run_id(text))
+    for run_id in [ids.run_id(text) for text in wanted]:
+        try:
+            one = await _verified(store, run_id)
+        except RunNotFound as error:
+            missing.append(error)
+        else:
+            yield one
     if wanted:
         return
     found = Found(store, ALL, 0)
@@ -106,6 +113,7 @@ class _Tally:
     def __init__(self, output: Shape) -> None:
         self._output = output
         self.runs, self._failed = 0, 0
+        self.missing: list[RunNotFound] = []
 
     async def write(self, found: AsyncIterator[Verification]) -> None:
         if self._output is not Shape.TABLE:
@@ -117,7 +125,9 @@ class _Tally:
     def end(self) -> int:
         if self._output is Shape.TABLE and self.runs > 1:
             write(f"{count(self.runs, 'run')}, {self._failed:,} not verified\n")
-        return Exit.NOT_VERIFIED if self._failed else Exit.OK
+        for error in self.missing:
+            report(error)
+        return Exit.NOT_VERIFIED if self._failed else Exit.NOT_FOUND if self.missing else Exit.OK
 
     async def _counted(self, found: AsyncIterator[Verification]) -> AsyncIterator[Verification]:
         async for one in found:
