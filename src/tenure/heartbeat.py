@@ -36,7 +36,9 @@ async def beat(store: Store, pulse: Pulse, clock: Clock, *, ttl_ms: int) -> None
         return
     if stalled_ms > pulse.max_stall_ms:
         log.error(
-            "the event loop was blocked for %d ms: its leases are given up; it stands at\n%s", stalled_ms, pulse.stack
+            "the event loop was blocked for %d ms: its leases are given up; it stands at\n%s",
+            stalled_ms,
+            pulse.stood(pulse.seen_ns) or "a place that nothing saw",
         )
         for lease in held:
             lease.stalled(stalled_ms)

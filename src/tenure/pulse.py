@@ -81,6 +81,10 @@ class Pulse:
         """Note that the ledger's loop runs, and in this thread."""
         self.seen_ns, self.thread_id = now_ns, threading.get_ident()
 
+    def stood(self, since_ns: int, /) -> str:
+        """Return where the loop stood in a stall since then; empty if nothing saw it."""
+        return self.stack if self.stack_of_ns >= since_ns else ""
+
     def news(self) -> anyio.Event:
         """Return what is set when a lease is entered from here on; for who has nothing to do without one."""
         if self.entered is None or self.entered.is_set():

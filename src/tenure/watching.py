@@ -69,12 +69,12 @@ class Watching:
             return
         self._pulse.late_renewals += 1
         runs = ", ".join(trust.grant.run for trust in held)
-        if self._pulse.stack_of_ns >= before_ns:  # later where a claim has shown life meanwhile
+        if stack := self._pulse.stood(before_ns):
             log.warning(
                 "the event loop was blocked for %.1f s; runs %s; move blocking work to a thread; it stood at\n%s",
                 late_s,
                 runs,
-                self._pulse.stack,
+                stack,
             )
         else:
             log.warning(
