@@ -25,6 +25,11 @@ def test_only_a_command_of_its_own_is_pointed_to(filled: Console) -> None:
     assert "write `" not in filled("nonsense").err
 
 
+def test_one_run_is_not_looked_for_among_the_commands_of_runs(filled: Console) -> None:
+    said = filled("runs", "done")
+    assert (said.code, "one run is `tenure show done`" in said.err) == (2, True)
+
+
 def test_an_export_names_its_file_either_way_but_not_two(filled: Console, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert filled("store", "export", str(first)).code == 0

@@ -143,6 +143,9 @@ def _point(error: Any) -> None:
     if asked and ctx is not None and ctx.parent is None and (here := ELSEWHERE.get(asked[1])):
         error.message = f"No such command {asked[1]!r}; write `{ctx.command_path} {here}`"
         return
+    if asked and ctx is not None and ctx.info_name == "runs":
+        error.message = f"No such command {asked[1]!r}; one run is `{ctx.find_root().command_path} show {asked[1]}`"
+        return
     if not name or ctx is None:
         return
     root, _, command = ctx.command_path.partition(" ")
