@@ -1,5 +1,7 @@
 """What is said of a path that names no store or no file, and that nothing is made of it."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,34 @@ def test_an_input_that_is_a_folder_is_told(console: Console, tmp_path: Path) -> 
     said = console("submit", "greet", f"@{tmp_path}")
     assert (said.code, said.err) == (2, f"tenure: {tmp_path} is a folder; name a file in it\n")
     assert console("submit", "greet", "@").err == "tenure: the name of a file is empty; name a file\n"
+
+
+def test_a_file_that_is_there_stays_as_it_is(filled: Console, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not to be lost")
+    said = filled("store", "export", str(path))
+    assert (said.code, "is there and stays as it is" in said.err) == (2, True)
+    assert path.read_text() == "not to be lost"
+
+
+@pytest.mark.parametrize("command", [["store", "export", "--file"], ["journal", "export", "done", "--file"]])
+def test_a_pipe_is_written_into_and_stays_one(filled: Console, tmp_path: Path, command: list[str]) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert filled(*command, str(path)).code == 0
+        lines = os.read(reader, 1 << 16).decode().splitlines()
+    finally:
+        os.close(reader)
+    assert lines[1:] == filled(*command, "-").out.splitlines()[1:], "but for the time in its head"
+    assert path.is_fifo()
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_link_to_where_an_export_is_to_be_stays_a_link(filled: Console, tmp_path: Path) -> None:
+    path = tmp_path / "link"
+    path.symlink_to("export.jsonl")
+    assert filled("store", "export", str(path)).code == 0
+    assert path.is_symlink()
+    assert json.loads((tmp_path / "export.jsonl").read_text().splitlines()[0])["tenure"] == "export"

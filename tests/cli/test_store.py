@@ -71,14 +71,6 @@ def test_what_is_exported_can_be_narrowed(filled: Console, tmp_path: Path) -> No
     assert (said.code, "no run nowhere is in" in said.err) == (3, True)
 
 
-def test_a_file_that_is_there_stays_as_it_is(filled: Console, tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("not to be lost")
-    said = filled("store", "export", str(path))
-    assert (said.code, "is there and stays as it is" in said.err) == (2, True)
-    assert path.read_text() == "not to be lost"
-
-
 def test_an_export_names_nobody_who_may_write(filled: Console, exported: Path) -> None:
     nonces = filled.do(_nonces)
     assert nonces

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import hint
-from tenure.cli.paths import file_named
+from tenure.cli.paths import file_named, is_stream, streamed
 from tenure.cli.place import Place, command
 from tenure.core.text import count
 
@@ -40,7 +39,7 @@ async def export(
 
     run_id, file = ids.run_id(run), file_named(file)
     async with place.store() as store:
-        if file != "-":
+        if not is_stream(file):
             try:
                 last = await export_to(store, run_id, file)
             except OSError as error:
@@ -50,9 +49,8 @@ async def export(
             return Exit.OK
         if await store.load(run_id) is None:
             raise not_found(run_id)
-        out = sys.stdout.buffer  # bytes are what the digests are of, whatever the terminal's encoding
-        out.write(first_line(run_id))
-        async for _, line in export_lines(store, run_id):
-            out.write(line)
-        out.flush()
+        with streamed(file) as out:
+            out.write(first_line(run_id))
+            async for _, line in export_lines(store, run_id):
+                out.write(line)
     return Exit.OK

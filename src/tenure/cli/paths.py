@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from tenure.cli.exits import UsageError
 
@@ -17,6 +21,25 @@ def file_named(path: str, /) -> str:
         message = f"{path} is a folder; name a file in it"
         raise UsageError(message)
     return path
+
+
+def is_stream(path: str, /) -> bool:
+    """Return whether it is stdout, a device or a pipe: nothing is put in its place, what there is goes into it."""
+    try:
+        return path == "-" or not stat.S_ISREG(Path(path).stat().st_mode)
+    except OSError:
+        return False  # it is to be made, or who opens it says what is wrong
+
+
+@contextmanager
+def streamed(path: str, /) -> Iterator[IO[bytes]]:
+    """Open what `is_stream`; bytes are what digests are of, whatever the encoding of a terminal."""
+    if path == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with Path(path).open("wb") as file:
+        yield file
 
 
 def _is_folder(path: str) -> bool:

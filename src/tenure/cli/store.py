@@ -16,7 +16,7 @@ import typer
 
 from tenure.cli.exits import Exit, UsageError
 from tenure.cli.output import OutputOption, Shape, hint, progress, write, write_json
-from tenure.cli.paths import file_named
+from tenure.cli.paths import file_named, is_stream, streamed
 from tenure.cli.place import Place, command
 from tenure.core.text import count
 
@@ -245,21 +245,22 @@ async def _found(store: Store, where: object, said: Trouble) -> AsyncIterator[st
 @contextmanager
 def _written(path: str) -> Iterator[IO[bytes]]:
     """Open a file that gets its name when it is whole, and is forced to disk before."""
-    if path == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+    if is_stream(path):
+        with streamed(path) as out:
+            yield out
         return
     if Path(path).is_file():
         message = f"{path} is there and stays as it is; name another file, or remove it first"
         raise UsageError(message)
-    part = Path(f"{path}.part")
+    whole = Path(os.path.realpath(path))  # a link to where the file is to be stays one
+    part = whole.with_name(f"{whole.name}.part")
     try:
         with part.open("wb") as file:
             part.chmod(0o600)  # it holds all that runs were given
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        part.replace(whole)
     except OSError as error:
         _drop(part)
         message = f"{path} could not be written ({error.strerror}); name another, or make room"

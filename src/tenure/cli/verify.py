@@ -49,7 +49,7 @@ async def verify(
         await tally.write(_one(_of_file(file_named(file))))
     else:
         async with place.store() as store:
-            await tally.write(_each(store, run or [], tally.missing))
+            await tally.write(_each(store, run or [], tally.missing, place))
         if not tally.runs and not tally.missing:
             hint_none(store, narrowed=False)
     return tally.end()
@@ -69,7 +69,9 @@ async def _one(found: Verification) -> AsyncIterator[Verification]:
     yield found
 
 
-async def _each(store: Store, wanted: list[str], missing: list[RunNotFound]) -> AsyncIterator[Verification]:
+async def _each(
+    store: Store, wanted: list[str], missing: list[RunNotFound], place: Place
+) -> AsyncIterator[Verification]:
     from tenure.cli.look import Found
     from tenure.core import ids
     from tenure.errors import RunNotFound
@@ -79,8 +81,8 @@ async def _each(store: Store, wanted: list[str], missing: list[RunNotFound]) -> 
     for run_id in [ids.run_id(text) for text in wanted]:
         try:
             one = await _verified(store, run_id)
-        except RunNotFound as error:
-            missing.append(error)
+        except RunNotFound:
+            missing.append(place.without(run_id))
         else:
             yield one
     if wanted:
